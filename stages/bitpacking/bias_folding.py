@@ -9,7 +9,6 @@ import numpy as np
 
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
-from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.packed_conv2d import border_classes, class_count
 from stages.kernels.packing import pack_rows, raw_sums, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -43,15 +42,14 @@ def fold_bias(
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
     """
-    point, pad_value = attrs["data_zero_point_x2"], attrs.get("pad_value", 0)
-    o, d = offset(point), factor(point)
-    scale = signature.scale * d
+    point, pad_value = attrs["data_zero_point"], attrs.get("pad_value", 0)
+    scale = signature.scale * point.denominator
     outputs = q.shape[0]
-    n = numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64)
+    n = attrs["weight_zero_point"].numerators(q).astype(np.int64)
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
-    base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
-    difference = pad_value - (d * fill - o)
+    base = point.numerator(0) * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
+    difference = pad_value - point.numerator(fill)
     counts = border(window) if difference else [0, 0, 0, 0]
     top, left, bottom, right = counts
     rows = border_classes(window.output[0], top, bottom)

@@ -18,7 +18,7 @@ from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.dialect import integer
-from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, stated
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
@@ -126,9 +126,9 @@ class Composite:
         if is_op(call, "relax.qnn.requantize"):
             tensors = map(self._tensor_of, call.args[1:])
             most = reach(call.args[0], self.calls, self._tensor_of)
-            attrs = {**attributes(call), "fits": fits(most, *tensors)}
+            attrs = stated({**attributes(call), "fits": fits(most, *tensors)})
         if marked := self.marks.get(binding.var):
-            attrs = {**attributes(call), **marked}
+            attrs = stated({**attributes(call), **marked})
         return self.builder.emit(Call(call.op, arguments, attrs), "v")
 
     def _levels(self, call: Call) -> Any:

@@ -85,12 +85,12 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
         return None
     attrs, (_, weight) = attributes(inner.value), inner.value.args
     q = graph.model.params[str(caller.actual[weight].name)].astype(np.int32)
-    layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point_x2"]
+    layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point"]
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
     halo = tuple(attrs["padding"])
     layout = layout_of(layer.data, "bytes", halo=halo, fill=fill_of(point), block=layer.unit)
-    return DepthwisePlan(layer, taps, -(point // 2) * _sums(q), layout=layout)
+    return DepthwisePlan(layer, taps, -point.whole * _sums(q), layout=layout)
 
 
 def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
@@ -105,7 +105,10 @@ def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
         return None
     if (q := graph.tensor(stored)) is None:
         return None
-    q = q.transpose(3, 0, 1, 2).astype(np.int32) - attributes(inner.value)["weight_zero_point"]
+    q = (
+        q.transpose(3, 0, 1, 2).astype(np.int32)
+        - attributes(inner.value)["weight_zero_point"].whole
+    )
     dtype = dtype_of(inner.value.args[0].ty)
     is_paired = takes_pairs(isa) and np.abs(q).max(initial=0) <= PAIR_LIMIT
     taps = _packed(q, 1, "int8") if is_paired else _taps(isa, q)
@@ -143,7 +146,7 @@ def _is_depthwise(call: Call) -> bool:
         return False
     attrs, data, weight = attributes(call), call.args[0], shape_of(call.args[1].ty)
     channels = shape_of(data.ty)[3]
-    is_simple = attrs["dtype"] == "int32" and attrs["data_zero_point"] == 0
+    is_simple = attrs["dtype"] == "int32" and not attrs["data_zero_point"]
     is_byte = dtype_of(data.ty) in ("int8", "uint8") and weight[0] * weight[1] <= MAX_TAPS
     return is_simple and is_byte and attrs["groups"] == channels == weight[3] and weight[2] == 1
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tvm import relax
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
-from stages.dialect.numerators import factor
+from stages.dialect.zero_point import ZeroPoint
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
 from stages.kernels.lut import ENTRIES, GROUP
@@ -184,7 +184,7 @@ def _stored(value: Expr, layout: Layout) -> Any:
     )
 
 
-def fill_of(zero_point_x2: int) -> int:
+def fill_of(zero_point: ZeroPoint) -> int:
     """What a halo of bytes holds; the bias corrects what no byte holds, or what means half of it,
     per border class."""
-    return min(max(0, zero_point_x2 // 2), 255) if factor(zero_point_x2) == 1 else 0
+    return min(max(0, zero_point.whole), 255) if zero_point.is_whole else 0

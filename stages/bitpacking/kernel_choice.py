@@ -142,7 +142,7 @@ def _offered(
         return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
     bits, weights = int(data.lstrip("uint")), layer.weights
     if algorithm := linear_name(layer.call).rpartition("_")[0]:
-        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point_x2"])
+        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point"])
         problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
         return problem, _of_packing(layer, geometry, offered)
@@ -232,7 +232,7 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     )
     lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
-        lying["fill"] = fill_of(attrs["data_zero_point_x2"])
+        lying["fill"] = fill_of(attrs["data_zero_point"])
         lying["block"] = 1 if geometry.is_unpadded else geometry.unit
     elif kernel.is_float:
         lying["block"] = kernel.channels_per_word

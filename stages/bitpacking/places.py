@@ -116,7 +116,7 @@ class Places(Pass):
         """What sums of levels less an offset lack, where weights are computed: [N, 1, 1, O]."""
         call, offset, layer = plan.layer.call, plan.signature.offset, plan.layer.name
         found = self._matrix(plan)
-        base = attributes(call)["weight_zero_point_x2"] // 2
+        base = attributes(call)["weight_zero_point"].whole
         constant = -offset * base * shape_of(call.args[1].ty)[-1]
         operands = [
             self.builder.tensor(f"{layer}.{name}", np.asarray(value, np.int32))

@@ -23,7 +23,6 @@ from stages.bitpacking.linear_layers import linear_name
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
-from stages.dialect.numerators import factor, numerators, offset
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
 from stages.nodes import Call, Function, Var
@@ -57,10 +56,9 @@ def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
 def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
     """The same for a linear operator of levels, whose weights are levels [O, ...]."""
     attrs = attributes(call)
-    point = attrs["data_zero_point_x2"]
-    levels = (factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty)))
+    levels = map(attrs["data_zero_point"].numerator, limits(dtype_of(call.args[0].ty)))
     ends = (*levels, attrs.get("pad_value", 0))  # none of the activations lies outside of them
-    return most_of(numerators(weights, attrs["weight_zero_point_x2"]), ends, constant)
+    return most_of(attrs["weight_zero_point"].numerators(weights), ends, constant)
 
 
 def marks_of(
@@ -107,7 +105,7 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
             return int(most_of_layer(call, tensor(call.args[1])).max())
         if is_op(call, "relax.qnn.add"):
             attrs = attributes(call)
-            points = abs(attrs["lhs_zero_point"]) + abs(attrs["rhs_zero_point"])
+            points = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
             return points + sum(reach(argument, calls, tensor) for argument in call.args)
     dtype = dtype_of(variable.ty)
     low, high = limits(dtype) if "int" in dtype else (0, UNKNOWN)

@@ -15,13 +15,13 @@ from tvm import te
 from stages.dialect import names
 from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.float_linear import float64_of
-from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import Scalar, Tensor, TensorType
 
 BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
-BYTE_POINT = 128
+BYTE_POINT = ZeroPoint.of(128)
 """Zero point of unsigned weights: less it, they are signed bytes."""
 
 
@@ -53,27 +53,27 @@ def _sums(data: Tensor, weight: Tensor, wide: Sequence[Wider]) -> Tensor:
 
 
 def _integer_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
-    for name in ("data_zero_point_x2", "weight_zero_point_x2"):
-        if attrs[name] % 2:
+    for name in ("data_zero_point", "weight_zero_point"):
+        if not attrs[name].is_whole:
             raise ValueError(f"{name} of {attrs[name]}; a whole zero point is expected")
     return _type(types, "int32")
 
 
 def _integer_expression(
-    data: Tensor, weight: Tensor, *, data_zero_point_x2: int, weight_zero_point_x2: int
+    data: Tensor, weight: Tensor, *, data_zero_point: ZeroPoint, weight_zero_point: ZeroPoint
 ) -> Tensor:
-    points = data_zero_point_x2 // 2, weight_zero_point_x2 // 2
+    points = data_zero_point.whole, weight_zero_point.whole
     wide = [lambda value, point=point: value.astype("int32") - point for point in points]
     return _sums(data, weight, wide)
 
 
 @register("batch_dense", ["data", "weight"], _integer_type, _integer_expression)
 def batch_dense(
-    data: Array, weight: Array, *, data_zero_point_x2: int, weight_zero_point_x2: int
+    data: Array, weight: Array, *, data_zero_point: ZeroPoint, weight_zero_point: ZeroPoint
 ) -> Array:
     """Products of numerators: data [N, H, W, K], weight [N, O, K], result int32 [N, H, W, O]."""
-    a = numerators(data, data_zero_point_x2).astype(np.float64)
-    w = numerators(weight, weight_zero_point_x2).astype(np.float64)
+    a = data_zero_point.numerators(data).astype(np.float64)
+    w = weight_zero_point.numerators(weight).astype(np.float64)
     return (a @ w.transpose(0, 2, 1)[:, None]).astype(np.int32)
 
 

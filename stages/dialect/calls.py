@@ -12,11 +12,12 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.dtypes import parse
+from stages.dialect.zero_point import as_attribute, from_attribute
 from stages.nodes import Call, Op, TensorType, TupleType
 
 BYTES = ("int8", "uint8")
 Attrs = Mapping[str, Any]
-"""Attributes of a call by name: numbers, texts, and lists of numbers."""
+"""Attributes of a call by name: numbers, texts, lists of numbers, and `ZeroPoint`s."""
 
 
 class Shaped(Protocol):
@@ -36,8 +37,14 @@ class Typed(Protocol):
 
 
 def attributes(call: Call) -> dict[str, Any]:
-    """The attributes of a dialect call as plain Python values."""
-    return {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
+    """The attributes of a dialect call as plain Python values, zero points as `ZeroPoint`."""
+    plain = ((str(key), _plain(value)) for key, value in (call.attrs or {}).items())
+    return {name: from_attribute(name, value) for name, value in plain}
+
+
+def stated(attrs: Attrs) -> dict[str, Any]:
+    """What a Relax call states of attributes: what `attributes` reads again."""
+    return {name: as_attribute(name, value) for name, value in attrs.items()}
 
 
 def _plain(value: Any) -> Any:

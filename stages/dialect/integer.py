@@ -14,9 +14,9 @@ from stages.dialect.calls import Attrs
 from stages.dialect.convolve import convolve, pad_spatial, windows
 from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
-from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import TensorType
 
@@ -28,8 +28,8 @@ def _conv2d_meaning(
     strides: Sequence[int],
     padding: Sequence[int],
     groups: int,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
@@ -38,8 +38,8 @@ def _conv2d_meaning(
 
     The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
     """
-    padded = pad_spatial(numerators(data, data_zero_point_x2), padding, pad_value)
-    filters = numerators(weight, weight_zero_point_x2)
+    padded = pad_spatial(data_zero_point.numerators(data), padding, pad_value)
+    filters = weight_zero_point.numerators(weight)
     return convolve(padded, filters, strides, groups, dilation, dtype)
 
 
@@ -47,13 +47,13 @@ def _dense_meaning(
     data: Array,
     weight: Array,
     *,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     dtype: str = "int32",
 ) -> Array:
     """Matrix product of numerators: data [N, K], weight [O, K], result [N, O]."""
-    a = numerators(data, data_zero_point_x2).astype(np.float64)
-    w = numerators(weight, weight_zero_point_x2).astype(np.float64)
+    a = data_zero_point.numerators(data).astype(np.float64)
+    w = weight_zero_point.numerators(weight).astype(np.float64)
     return (a @ w.T).astype(dtype)
 
 
@@ -84,17 +84,20 @@ def sum_pool2d(
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
-    zero_point: int,
+    zero_point: ZeroPoint,
 ) -> Array:
     """Sum over windows with the zero point removed (an average before its division): int32."""
-    padded = pad_spatial(data.astype(np.int32) - zero_point, padding, 0)
+    padded = pad_spatial(data.astype(np.int32) - zero_point.whole, padding, 0)
     return windows(padded, kernel, strides).sum(axis=(4, 5), dtype=np.int32)
 
 
 @elementwise("add", ["lhs", "rhs"], of_type("int32"), infer=infer.add)
-def add(m: Numbers, lhs: Value, rhs: Value, *, lhs_zero_point: int, rhs_zero_point: int) -> Value:
+def add(
+    m: Numbers, lhs: Value, rhs: Value, *, lhs_zero_point: ZeroPoint, rhs_zero_point: ZeroPoint
+) -> Value:
     """Sum of two tensors that share one scale, zero points removed: int32."""
-    return (m.cast(lhs, "int32") - lhs_zero_point) + (m.cast(rhs, "int32") - rhs_zero_point)
+    left = m.cast(lhs, "int32") - lhs_zero_point.whole
+    return left + (m.cast(rhs, "int32") - rhs_zero_point.whole)
 
 
 @elementwise(
@@ -180,6 +183,6 @@ def quantize(
 
 
 @elementwise("dequantize", ["data", "scale"], of_type("float32"), infer=infer.dequantize)
-def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: int) -> Value:
+def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: ZeroPoint) -> Value:
     """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
-    return m.product(m.cast(m.cast(data, "int32") - zero_point, "float32"), scale)
+    return m.product(m.cast(m.cast(data, "int32") - zero_point.whole, "float32"), scale)

@@ -12,14 +12,14 @@ from typing import Any
 
 from tvm import te, tirx
 
-from stages.dialect.numerators import factor, offset
+from stages.dialect.zero_point import ZeroPoint
 from stages.nodes import Scalar, Tensor
 
 Expression = Callable[..., Any]
 
 
-def _numerator(value: Any, zero_point_x2: int) -> Any:
-    return value.astype("int32") * factor(zero_point_x2) - offset(zero_point_x2)
+def _numerator(value: Any, zero_point: ZeroPoint) -> Any:
+    return zero_point.numerator(value.astype("int32"))
 
 
 def _padded(data: Tensor, padding: Sequence[int], element: Expression, outside: Any) -> Tensor:
@@ -43,8 +43,8 @@ def conv2d(
     strides: Sequence[int],
     padding: Sequence[int],
     groups: int,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
@@ -54,7 +54,7 @@ def conv2d(
     padded = _padded(
         data,
         padding,
-        lambda q: _numerator(q, data_zero_point_x2),
+        lambda q: _numerator(q, data_zero_point),
         tirx.const(pad_value, "int32"),
     )
     n, h, w, _ = padded.shape
@@ -68,7 +68,7 @@ def conv2d(
     def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:
         channel = (o // (oc // groups)) * depth + rk
         activation = padded[b, y * sh + ry * dh, x * sw + rx * dw, channel].astype(dtype)
-        filtered = _numerator(weight[o, ry, rx, rk], weight_zero_point_x2).astype(dtype)
+        filtered = _numerator(weight[o, ry, rx, rk], weight_zero_point).astype(dtype)
         return te.sum(activation * filtered, axis=[ry, rx, rk])
 
     return te.compute((n, *size, oc), at, name="conv2d")
@@ -78,8 +78,8 @@ def dense(
     data: Tensor,
     weight: Tensor,
     *,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     dtype: str = "int32",
 ) -> Any:
     """Matrix product of numerators."""
@@ -87,8 +87,8 @@ def dense(
     return te.compute(
         (data.shape[0], weight.shape[0]),
         lambda row, o: te.sum(
-            _numerator(data[row, k], data_zero_point_x2).astype(dtype)
-            * _numerator(weight[o, k], weight_zero_point_x2).astype(dtype),
+            _numerator(data[row, k], data_zero_point).astype(dtype)
+            * _numerator(weight[o, k], weight_zero_point).astype(dtype),
             axis=k,
         ),
         name="dense",
@@ -139,11 +139,11 @@ def sum_pool2d(
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
-    zero_point: int,
+    zero_point: ZeroPoint,
 ) -> Any:
     """Sum over windows with the zero point removed."""
     padded = _padded(
-        data, padding, lambda q: q.astype("int32") - zero_point, tirx.const(0, "int32")
+        data, padding, lambda q: q.astype("int32") - zero_point.whole, tirx.const(0, "int32")
     )
     return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 

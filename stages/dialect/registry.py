@@ -18,7 +18,7 @@ from tvm.ir import _ffi_api as ir_ffi
 from tvm.ir import register_op_attr
 from tvm.relax import BlockBuilder
 
-from stages.dialect.calls import Attrs, attributes
+from stages.dialect.calls import Attrs, attributes, stated
 from stages.dialect.names import PREFIX
 from stages.nodes import Call, Expr, Op, TensorType, Type
 
@@ -70,7 +70,7 @@ class Builder:
             raise TypeError(
                 f"qnn.{self.operator.name} takes {wanted}, got {len(operands)} arguments"
             )
-        return Call(Op.get(self.name), list(operands), attrs)
+        return Call(Op.get(self.name), list(operands), stated(attrs))
 
 
 ROWS: dict[str, Operator] = {}

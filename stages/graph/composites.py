@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.dialect.numerators import factor, numerators
+from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.kernels.packed_depthwise import MAX_TAPS
@@ -123,8 +123,8 @@ def takes_depthwise(call: Call, weight: Array | None) -> bool:
         return False
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
     is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
-    point = attrs["data_zero_point_x2"]
-    is_level = factor(point) == 1 and 0 <= point // 2 <= 255 and attrs.get("pad_value", 0) == 0
+    point = attrs["data_zero_point"]
+    is_level = point.is_whole and 0 <= point.whole <= 255 and attrs.get("pad_value", 0) == 0
     is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
     return is_own and is_level and is_small and fits_bytes(call, weight)
 
@@ -157,7 +157,7 @@ def fits_bytes(call: Call, weight: Array) -> bool:
 
 def _weight_limit(call: Call, weight: Array) -> int:
     """`weight_limit_of` the numerators of a product's constant weights."""
-    return weight_limit_of(numerators(weight, attributes(call)["weight_zero_point_x2"]))
+    return weight_limit_of(attributes(call)["weight_zero_point"].numerators(weight))
 
 
 def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:
@@ -167,9 +167,11 @@ def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | Non
         return f"it has more than {MAX_PLANES} bits"
     if attrs.get("groups", 1) != 1:
         return "it is a grouped convolution"
-    point = attrs["weight_zero_point_x2"]
-    if point and (point != (1 << bits) - 1 or stored.startswith("int")):
-        return f"its weights have the zero point {point / 2}, neither 0 nor the middle of the range"
+    point = attrs["weight_zero_point"]
+    if point and (point.doubled != (1 << bits) - 1 or stored.startswith("int")):
+        return (
+            f"its weights have the zero point {point.number}, neither 0 nor the middle of the range"
+        )
     return None
 
 
@@ -196,9 +198,9 @@ def is_batched(call: Expr | None) -> bool:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
-    points = attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"]
-    stored = {"int8": 0, "uint8": 2 * batch_matmul.BYTE_POINT}
-    return data == "uint8" and weight in stored and points == (0, stored[weight])
+    points = attrs["data_zero_point"], attrs["weight_zero_point"]
+    stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_POINT}
+    return data == "uint8" and weight in stored and points == (AT_ZERO, stored[weight])
 
 
 def is_product(call: Expr) -> bool:
@@ -207,7 +209,7 @@ def is_product(call: Expr) -> bool:
         return True
     if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
         return True
-    if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
+    if not _has_form(call) or attributes(call)["weight_zero_point"]:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     return data.startswith("uint") and weight in ("int8", "int16")
@@ -225,5 +227,5 @@ def _has_form(call: Expr) -> TypeGuard[Call]:
     if not is_simple or attrs.get("dtype", "int32") != "int32":
         return False
     if data == "int8":
-        return attrs["data_zero_point_x2"] % 2 == 0
+        return bool(attrs["data_zero_point"].is_whole)
     return data.startswith("uint") and int(data[4:]) <= 8

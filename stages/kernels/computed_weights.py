@@ -35,6 +35,6 @@ def pack_matrices(weight: Array, *, signature: str, depth: int) -> Array:
     `depth` in all.
     """
     kernel = parse_signature(signature)
-    signed = weight.astype(np.int32) - BYTE_POINT if weight.dtype == np.uint8 else weight
+    signed = weight.astype(np.int32) - BYTE_POINT.whole if weight.dtype == np.uint8 else weight
     padded = np.pad(signed, [(0, 0), (0, 0), (0, depth - weight.shape[2])])
     return np.stack([pack_weights(kernel, each[:, None, None]) for each in padded])

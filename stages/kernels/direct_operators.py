@@ -19,6 +19,7 @@ from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
 from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
+from stages.dialect.zero_point import ZeroPoint
 from stages.nodes import Index, Scalar, Tensor, TensorType
 
 Array = np.ndarray[Any, Any]
@@ -38,8 +39,8 @@ def _conv_expression(
     strides: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    data_zero_point: int,
-    weight_zero_point: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     dtype: str,
 ) -> Any:
     kh, kw, depth, outputs = (int(extent) for extent in weight.shape)
@@ -62,9 +63,9 @@ def _conv_expression(
         activation = data[b, y * sh + ry * dh, x * sw + rx * dw, channel].astype(dtype)
         filtered = weight[ry, rx, rk, o].astype(dtype)
         if data_zero_point:
-            activation = activation - data_zero_point
+            activation = activation - data_zero_point.whole
         if weight_zero_point:
-            filtered = filtered - weight_zero_point
+            filtered = filtered - weight_zero_point.whole
         return te.sum(activation * filtered, axis=[ry, rx, rk])
 
     return te.compute((n, *size, outputs), at, name="conv2d")
@@ -78,15 +79,15 @@ def direct_conv2d(
     strides: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    data_zero_point: int,
-    weight_zero_point: int,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
     dtype: str,
 ) -> Array:
     """Convolution of an already padded image; accumulators are int32, int64 or, of floats,
     float16, float32 or float64."""
     kind = np.float64 if dtype.startswith("float") else np.int32
-    filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point
-    levels = data.astype(kind) - data_zero_point
+    filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point.whole
+    levels = data.astype(kind) - data_zero_point.whole
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return convolve(levels, filters, strides, groups, dilation, dtype)
 
@@ -97,16 +98,21 @@ def _dense_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 
 
 def _dense_expression(
-    data: Tensor, weight: Tensor, *, data_zero_point: int, weight_zero_point: int, dtype: str
+    data: Tensor,
+    weight: Tensor,
+    *,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
+    dtype: str,
 ) -> Any:
     k = te.reduce_axis((0, weight.shape[0]))
 
     def at(row: Index, o: Index) -> Scalar:
         activation, filtered = data[row, k].astype(dtype), weight[k, o].astype(dtype)
         if data_zero_point:
-            activation = activation - data_zero_point
+            activation = activation - data_zero_point.whole
         if weight_zero_point:
-            filtered = filtered - weight_zero_point
+            filtered = filtered - weight_zero_point.whole
         return te.sum(activation * filtered, axis=k)
 
     return te.compute((data.shape[0], weight.shape[1]), at, name="dense")
@@ -114,8 +120,13 @@ def _dense_expression(
 
 @register("direct_dense", ["data", "weight"], _dense_type, _dense_expression)
 def direct_dense(
-    data: Array, weight: Array, *, data_zero_point: int, weight_zero_point: int, dtype: str
+    data: Array,
+    weight: Array,
+    *,
+    data_zero_point: ZeroPoint,
+    weight_zero_point: ZeroPoint,
+    dtype: str,
 ) -> Array:
     """Matrix product; accumulators are int32 or int64."""
-    levels = data.astype(np.float64) - data_zero_point
-    return (levels @ (weight.astype(np.float64) - weight_zero_point)).astype(dtype)
+    levels = data.astype(np.float64) - data_zero_point.whole
+    return (levels @ (weight.astype(np.float64) - weight_zero_point.whole)).astype(dtype)

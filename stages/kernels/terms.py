@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stages.dialect.zero_point import ZeroPoint
 from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
@@ -167,9 +168,9 @@ def plain_plan(
     )
 
 
-def encoding_of(dtype: str, zero_point_x2: int) -> Encoding:
-    """The encoding of weights of a dialect dtype with a doubled zero point."""
+def encoding_of(dtype: str, zero_point: ZeroPoint) -> Encoding:
+    """The encoding of weights of a dialect dtype with a zero point."""
     if dtype.startswith("int"):
         return "signed"
     top = (1 << int(dtype.lstrip("uint"))) - 1
-    return "bipolar" if zero_point_x2 == top else "unipolar"
+    return "bipolar" if zero_point.doubled == top else "unipolar"

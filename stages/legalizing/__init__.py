@@ -110,7 +110,7 @@ def check(model: Model) -> None:
             data, weight = binding.value.args
             assert dtype_of(weight.ty) == "int8", binding.var.name
             assert dtype_of(data.ty).startswith("uint"), binding.var.name
-            assert attributes(binding.value)["weight_zero_point_x2"] == 0, binding.var.name
+            assert not attributes(binding.value)["weight_zero_point"], binding.var.name
 
 
 def overrides_of(model: Model, options: LegalizeOptions) -> dict[str, Algorithm]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
-from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
 from stages.kernels.channel_groups import groups_of
@@ -73,7 +72,7 @@ class Layer:
     @property
     def problem(self) -> Problem:
         """The product of levels that the layer computes."""
-        encoding = encoding_of(self.weight_dtype, self.attrs["weight_zero_point_x2"])
+        encoding = encoding_of(self.weight_dtype, self.attrs["weight_zero_point"])
         return Problem(self.activation_bits, self.weight_bits, encoding)
 
     @property
@@ -105,7 +104,8 @@ class Layer:
     @property
     def numerators(self) -> np.ndarray[Any, Any]:
         """The weights as products take them."""
-        return numerators(self.weight, self.attrs["weight_zero_point_x2"])
+        values: np.ndarray[Any, Any] = self.attrs["weight_zero_point"].numerators(self.weight)
+        return values
 
     @property
     def weight_limit(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.numerators import numerators
+from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import has_own, is_linear, takes_depthwise
@@ -64,7 +64,7 @@ class ChooseAlgorithms(Pass):
             build = BUILDERS[algorithm, is_conv]
         else:
             tensor = self.builder.tensor(weight.name, _products_weight(layer))
-            attrs["weight_zero_point_x2"] = 0
+            attrs["weight_zero_point"] = AT_ZERO
             if has_own(call):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
@@ -81,14 +81,14 @@ class ChooseAlgorithms(Pass):
             )
         weight = str(call.args[1].name)
         tensor = self.builder.tensor(weight, layer.numerators.astype(np.int8))
-        attrs = {**attributes(call), "weight_zero_point_x2": 0}
+        attrs = {**attributes(call), "weight_zero_point": AT_ZERO}
         return integer.conv2d(self.read(call.args[0]), tensor, **attrs)
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:
     """Weights as int8 numerators; channels that are multiplied on their own are one group, with
     zeros between."""
-    values = numerators(layer.weight, layer.attrs["weight_zero_point_x2"])
+    values = layer.numerators
     if values.max() > 127 or values.min() < -128:
         raise StageError("the weights do not fit 8 bits with their zero point", layer=layer.name)
     levels = values.astype(np.int8)

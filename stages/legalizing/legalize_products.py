@@ -23,7 +23,7 @@ from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers_numpy import NUMPY
-from stages.dialect.numerators import factor, numerators
+from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_products
 from stages.graph.passes import Pass
@@ -80,8 +80,8 @@ class LegalizeProducts(Pass):
                 return found
             if takes_products(call, weight):
                 return self._on_bytes(call, attrs)
-            doubled = (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"])
-            if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
+            points = (attrs["data_zero_point"], attrs["weight_zero_point"])
+            if call.args[1] in self.constants and all(point.is_whole for point in points):
                 return self._in_loops(binding, attrs)
         if self._is_moved(binding):
             origin = call.args[0]
@@ -134,10 +134,10 @@ class LegalizeProducts(Pass):
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         if dtype_of(call.args[0].ty) == "int8":
             data = self._rebased(call.args[0]) if dtype_of(data.ty) == "int8" else data
-            attrs["data_zero_point_x2"] += 2 * SHIFT
-        levels = numerators(weight, attrs["weight_zero_point_x2"])
+            attrs["data_zero_point"] = attrs["data_zero_point"].moved(SHIFT)
+        levels = attrs["weight_zero_point"].numerators(weight)
         levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)
-        attrs["weight_zero_point_x2"] = 0
+        attrs["weight_zero_point"] = AT_ZERO
         tensor = self.builder.tensor(str(call.args[1].name), levels)
         build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense
         return build(data, tensor, **attrs)
@@ -161,7 +161,7 @@ class LegalizeProducts(Pass):
         call, name = binding.value, str(binding.var.name)
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         weight_name = str(call.args[1].name)
-        point, weight_point = attrs["data_zero_point_x2"] // 2, attrs["weight_zero_point_x2"] // 2
+        point, weight_point = (attrs[f"{side}_zero_point"].whole for side in ("data", "weight"))
         dtype = str(attrs.get("dtype", "int32"))
         is_conv = is_op(call, "relax.qnn.conv2d")
         if is_conv and any(attrs["padding"]):

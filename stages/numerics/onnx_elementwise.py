@@ -11,6 +11,7 @@ from __future__ import annotations
 from stages.dialect.calls import BYTES
 from stages.dialect.elementwise import as_first, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value
+from stages.dialect.zero_point import ZeroPoint
 from stages.numerics.linear_quantizers import FLOAT
 
 
@@ -52,15 +53,18 @@ def qlinear_add_fixed(
 )  # fmt: skip
 def qlinear_mul(
     m: Numbers, lhs: Value, rhs: Value, ratio: Value, *,
-    lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int, offset: int = 0,
+    lhs_zero_point: ZeroPoint, rhs_zero_point: ZeroPoint, zero_point: ZeroPoint,
+    low: int, high: int, offset: int = 0,
 ) -> Value:  # fmt: skip
     """QLinearMul: `round(float32((lhs - za) * (rhs - zb)) * ratio + zero_point)`, saturated.
 
     `offset` as in `qlinear_add`.
     """
-    left, right = _moved(m, lhs, -lhs_zero_point), _moved(m, rhs, -rhs_zero_point)
+    left, right = (
+        _moved(m, q, -point.whole) for q, point in ((lhs, lhs_zero_point), (rhs, rhs_zero_point))
+    )
     scaled = m.product(m.product(left, right), ratio)  # of two whole numbers it is exact
-    moved = scaled + m.constant(zero_point + offset, "float32")
+    moved = scaled + m.constant(zero_point.whole + offset, "float32")
     return m.saturated(moved, 0, low + offset, high + offset) - offset
 
 
@@ -94,7 +98,7 @@ def quantize_inside(
     x: Value,
     scale: Value,
     *,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
@@ -104,7 +108,7 @@ def quantize_inside(
 
     `offset` as in `qlinear_add`.
     """
-    moved = m.quotient(x, scale) + m.constant(zero_point + offset, "float32")
+    moved = m.quotient(x, scale) + m.constant(zero_point.whole + offset, "float32")
     return m.saturated(moved, 0, low + offset, high + offset) - offset
 
 

@@ -12,6 +12,7 @@ from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.infer import output_size
 from stages.dialect.processor import nearest
 from stages.dialect.registry import register
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import Index, Scalar, Tensor, TensorType
 
@@ -109,7 +110,7 @@ SNAP = 3.0 * 2**10
 
 
 def softmax_levels(
-    power: Scalar, total: Scalar, dtype: str, *, levels: float, zero_point: int
+    power: Scalar, total: Scalar, dtype: str, *, levels: float, zero_point: ZeroPoint
 ) -> Scalar:
     """The byte of an exponential in a row with some total, as an expression.
 
@@ -120,11 +121,13 @@ def softmax_levels(
     wide = tirx.const(levels, "float64") / total.astype("float64")
     snap = tirx.const(SNAP, "float64")
     share = (power.astype("float64") * wide + snap) - snap
-    value = nearest(share) + zero_point
+    value = nearest(share) + zero_point.whole
     return tirx.min(value, tirx.const(np.iinfo(dtype).max, "int32")).astype(dtype)
 
 
-def _legalize_softmax(data: Tensor, table: Tensor, *, levels: float, zero_point: int) -> Tensor:
+def _legalize_softmax(
+    data: Tensor, table: Tensor, *, levels: float, zero_point: ZeroPoint
+) -> Tensor:
     *outer, depth = (int(extent) for extent in data.shape)
     r, s = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
     largest = te.compute(outer, lambda *i: te.max(data[(*i, r)].astype("int32"), axis=r))
@@ -143,7 +146,7 @@ def _legalize_softmax(data: Tensor, table: Tensor, *, levels: float, zero_point:
 
 
 @register("qlinear_softmax", ["data", "table"], _infer_softmax, _legalize_softmax)
-def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: int) -> Array:
+def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: ZeroPoint) -> Array:
     """QLinearSoftmax of ONNX Runtime 1.32 along the last axis (`qlinear_softmax.cc`).
 
     `table` (float32 [256]) holds the exponentials of q - 255, scaled so that their sum fits;
@@ -154,5 +157,5 @@ def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: int
     exps = table[wide + 255 - wide.max(axis=-1, keepdims=True)]
     total = np.add.accumulate(exps, axis=-1, dtype=np.float32)[..., -1:]
     share = exps.astype(np.float64) * levels / total.astype(np.float64)
-    value = np.rint(share).astype(np.int32) + zero_point
+    value = np.rint(share).astype(np.int32) + zero_point.whole
     return np.minimum(value, np.iinfo(data.dtype).max).astype(data.dtype)

@@ -21,6 +21,7 @@ from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import TensorType
 from stages.numerics import linear_quantizers
@@ -66,7 +67,7 @@ def is_near(m: Numbers, at: Value, whole: Value, reach: Value, norm: Value, leas
 
 def limits_of(attrs: Attrs) -> tuple[int, int]:
     """The lowest and highest level without their zero point."""
-    return attrs["low"] - attrs["point"], attrs["high"] - attrs["point"]
+    return tuple(attrs[end] - attrs["zero_point"].whole for end in ("low", "high"))
 
 
 def _type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
@@ -83,8 +84,8 @@ def _type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
 def near_ties(
     sums: Array, data: Array, weight: Array, weight_scale: Array, bias: Array,
     slope: Array, offset: Array, reach: Array, least: Array, *,
-    strides: Sequence[int], block: int, data_scale: float, data_point: int,
-    scale: float, point: int, low: int, high: int,
+    strides: Sequence[int], block: int, data_scale: float, data_zero_point: ZeroPoint,
+    scale: float, zero_point: ZeroPoint, low: int, high: int,
 ) -> Array:  # fmt: skip
     """Bytes [1, H, W, O] of `sums`, int32 of that shape: what float32 sums in order would give.
 
@@ -92,7 +93,8 @@ def near_ties(
     their zero points; weights have none. Others are float32 [O]: scales of the weights, the bias,
     `slope` and `offset` of the level of a sum, `reach` and `least` as `bounds` has them.
     """
-    strided = data[:, :: strides[0], :: strides[1]].astype(np.int32) - data_point
+    strided = data[:, :: strides[0], :: strides[1]].astype(np.int32) - data_zero_point.whole
+    point = zero_point.whole
     norms = np.sqrt((strided**2).sum(axis=3, keepdims=True).astype(np.float32))
     norms = norms * np.float32(data_scale)
     at = level(NUMPY, sums, slope, offset, (low - point, high - point))

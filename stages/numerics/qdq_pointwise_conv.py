@@ -119,9 +119,9 @@ def attributes_of(data: Grid, out: Grid, block: int) -> dict[str, Any]:
     return {
         "block": block,
         "data_scale": float(data.factor),
-        "data_point": data.point,
+        "data_zero_point": data.point,
         "scale": float(out.factor),
-        "point": out.point,
+        "zero_point": out.point,
         "low": low,
         "high": high,
     }

@@ -40,8 +40,8 @@ def convolution(
         padding=[int(each) for each in padding],
         dilation=[int(each) for each in dilation],
         groups=groups,
-        data_zero_point_x2=2 * data_zero_point,
-        weight_zero_point_x2=2 * weight_zero_point,
+        data_zero_point=data_zero_point,
+        weight_zero_point=weight_zero_point,
         pad_value=0,
     )
     result = to.emit(call, layer)
@@ -67,8 +67,8 @@ def product(
     call = integer.dense(
         data,
         to.emit(relax.op.permute_dims(weight, [1, 0]), f"{layer}.transposed"),
-        data_zero_point_x2=2 * data_zero_point,
-        weight_zero_point_x2=2 * weight_zero_point,
+        data_zero_point=data_zero_point,
+        weight_zero_point=weight_zero_point,
     )
     result = to.emit(call, layer)
     if len(outer) != 1:

@@ -10,6 +10,7 @@ import numpy as np
 from stages.dialect.calls import BYTES
 from stages.dialect.elementwise import by_attribute, elementwise
 from stages.dialect.numbers import Numbers, Value
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 
 MOST_MISSED = 6
@@ -26,7 +27,7 @@ def fits(most: int | Array, multiplier: Array, moved: Array) -> bool:
 @elementwise("rescale", ["data", "scale"], by_attribute, accepts={"scale": ["float32"]})
 def rescale(
     m: Numbers, data: Value, scale: Value, *,
-    zero_point: int, low: int, high: int, dtype: str, fits: bool = False,
+    zero_point: ZeroPoint, low: int, high: int, dtype: str, fits: bool = False,
     fits_word: bool = False, is_moved: bool = False,
 ) -> Value:  # fmt: skip
     """Requantize in float32: `clip(round_half_even(float32(data) * scale) + zero_point)`.
@@ -36,7 +37,7 @@ def rescale(
     `numbers.WORD`. Data that `is_moved` is at most `numbers.SMALL` in size, plus `MAGIC_BITS`.
     """
     real = m.float_of_moved(data) if is_moved else m.cast(data, "float32")
-    return m.saturated(m.product(real, scale), zero_point, low, high, fits_word=fits_word)
+    return m.saturated(m.product(real, scale), zero_point.whole, low, high, fits_word=fits_word)
 
 
 def _line(missed: int) -> Callable[..., Any]:
@@ -48,7 +49,8 @@ def _line(missed: int) -> Callable[..., Any]:
     )  # fmt: skip
     def line(
         m: Numbers, data: Value, scale: Value, offset: Value, *misses: Value,
-        low_misses: int, is_odd: bool, zero_point: int, low: int, high: int, dtype: str, fits: bool,
+        low_misses: int, is_odd: bool, zero_point: ZeroPoint,
+        low: int, high: int, dtype: str, fits: bool,
     ) -> Value:  # fmt: skip
         """`clip(round_half_even(fma(float32(data), scale, offset)) + zero_point)`, but for misses.
 
@@ -58,7 +60,7 @@ def _line(missed: int) -> Callable[..., Any]:
         """
         real = m.cast(data, "float32")
         addend = m.with_sign(offset, real) if is_odd else offset
-        found = m.saturated(m.multiply_add(real, scale, addend), zero_point, low, high)
+        found = m.saturated(m.multiply_add(real, scale, addend), zero_point.whole, low, high)
         for number, miss in enumerate(misses):
             one = m.cast(m.equal(data, miss), m.dtype(found))
             found = found + one if number < low_misses else found - one

@@ -13,6 +13,7 @@ from math import floor, frexp
 
 from stages.dialect.elementwise import by_attribute, elementwise
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.zero_point import ZeroPoint
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 BELOW_HALF = 0.5 - 2.0**-25
@@ -98,7 +99,7 @@ def requantize(
     multiplier: Value,
     shift: Value,
     *,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
@@ -106,7 +107,7 @@ def requantize(
     """Scale an int32, rounding twice, add the zero point, clip; factors along the last axis."""
     factor, places = (m.cast(operand, "int64") for operand in (multiplier, shift))
     scaled = multiply(m, data, factor, places)
-    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)
+    return clip(m, scaled + m.constant(zero_point.whole, "int64"), low, high, dtype)
 
 
 @elementwise(
@@ -131,7 +132,7 @@ def requantize_once(
     accepts={"data": ["int32", "int64"], "scale": ["float64"]},
 )  # fmt: skip
 def rescale(
-    m: Numbers, data: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
+    m: Numbers, data: Value, scale: Value, *, zero_point: ZeroPoint, low: int, high: int, dtype: str
 ) -> Value:
     """Scale accumulators in float64, round halves away from zero, add the zero point, clip.
 
@@ -139,9 +140,9 @@ def rescale(
     scales, tflite/kernels/internal/reference/integer_ops/fully_connected.h in LiteRT.
     """
     rounded = round_away(m, m.product(m.cast(data, "float64"), scale))
-    first, last = (m.constant(float(bound - zero_point), "float64") for bound in (low, high))
+    first, last = (m.constant(float(bound - zero_point.whole), "float64") for bound in (low, high))
     bounded = m.cast(m.minimum(m.maximum(rounded, first), last), "int32")
-    return m.cast(bounded + m.constant(zero_point, "int32"), dtype)
+    return m.cast(bounded + m.constant(zero_point.whole, "int32"), dtype)
 
 
 @elementwise("tflite_add", ["lhs", "rhs"], by_attribute)
@@ -151,15 +152,15 @@ def add(
     rhs: Value,
     *,
     left_shift: int,
-    lhs_zero_point: int,
+    lhs_zero_point: ZeroPoint,
     lhs_multiplier: int,
     lhs_shift: int,
-    rhs_zero_point: int,
+    rhs_zero_point: ZeroPoint,
     rhs_multiplier: int,
     rhs_shift: int,
     multiplier: int,
     shift: int,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
@@ -169,14 +170,14 @@ def add(
     Source: reference_integer_ops::Add: both addends are moved to the left, rescaled to twice the
     larger of their scales, added and rescaled to the result's.
     """
-    left = m.cast(lhs, "int64") - m.constant(lhs_zero_point, "int64")
-    right = m.cast(rhs, "int64") - m.constant(rhs_zero_point, "int64")
+    left = m.cast(lhs, "int64") - m.constant(lhs_zero_point.whole, "int64")
+    right = m.cast(rhs, "int64") - m.constant(rhs_zero_point.whole, "int64")
     places = m.constant(left_shift, "int64")
     total = multiply(m, left << places, *_factor(m, lhs_multiplier, lhs_shift)) + multiply(
         m, right << places, *_factor(m, rhs_multiplier, rhs_shift)
     )
     scaled = multiply(m, total, *_factor(m, multiplier, shift))
-    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)
+    return clip(m, scaled + m.constant(zero_point.whole, "int64"), low, high, dtype)
 
 
 @elementwise(
@@ -211,20 +212,20 @@ def mul(
     lhs: Value,
     rhs: Value,
     *,
-    lhs_zero_point: int,
-    rhs_zero_point: int,
+    lhs_zero_point: ZeroPoint,
+    rhs_zero_point: ZeroPoint,
     multiplier: int,
     shift: int,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
 ) -> Value:
     """Product of two quantized tensors. Source: reference_integer_ops::Mul."""
-    left = m.cast(lhs, "int64") - m.constant(lhs_zero_point, "int64")
-    right = m.cast(rhs, "int64") - m.constant(rhs_zero_point, "int64")
+    left = m.cast(lhs, "int64") - m.constant(lhs_zero_point.whole, "int64")
+    right = m.cast(rhs, "int64") - m.constant(rhs_zero_point.whole, "int64")
     scaled = multiply(m, left * right, *_factor(m, multiplier, shift))
-    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)
+    return clip(m, scaled + m.constant(zero_point.whole, "int64"), low, high, dtype)
 
 
 @elementwise(
@@ -243,16 +244,16 @@ def average(m: Numbers, total: Value, count: Value, *, low: int, high: int, dtyp
 
 @elementwise("tflite_quantize", ["x"], by_attribute, accepts={"x": ["float32"]})
 def quantize(
-    m: Numbers, x: Value, *, scale: float, zero_point: int, low: int, high: int, dtype: str
+    m: Numbers, x: Value, *, scale: float, zero_point: ZeroPoint, low: int, high: int, dtype: str
 ) -> Value:
     """`clip(round(x / scale) + zero_point)` of float32, halves away from zero.
 
     Source: reference_ops::AffineQuantize. Values too large for int32, where the reference is
     undefined, saturate.
     """
-    first, last = (m.constant(bound - zero_point, "float32") for bound in (low, high))
+    first, last = (m.constant(bound - zero_point.whole, "float32") for bound in (low, high))
     real = m.quotient(x, m.constant(scale, "float32"))
     bounded = m.minimum(m.maximum(real, first), last)
     # Half an integer and this are a whole one, rounded to even; what is less than half stays less.
     nudge = m.with_sign(m.constant(BELOW_HALF, "float32"), bounded)
-    return m.cast(m.cast(bounded + nudge, "int32") + zero_point, dtype)
+    return m.cast(m.cast(bounded + nudge, "int32") + zero_point.whole, dtype)

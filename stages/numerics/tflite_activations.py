@@ -11,6 +11,7 @@ import numpy as np
 
 from stages.dialect.elementwise import by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.numerics.tflite import multiply
 
@@ -36,25 +37,25 @@ def leaky_relu_of_int16(
     m: Numbers,
     data: Value,
     *,
-    data_zero_point: int,
+    data_zero_point: ZeroPoint,
     multiplier: int,
     shift: int,
     slope_multiplier: int,
     slope_shift: int,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
 ) -> Value:
     """Positive values times one factor, the others times another; the zero point added, clipped."""
-    moved = m.cast(data, "int64") - m.constant(data_zero_point, "int64")
+    moved = m.cast(data, "int64") - m.constant(data_zero_point.whole, "int64")
     is_positive = moved >= m.constant(0, "int64")
     factor = m.where(
         is_positive, m.constant(multiplier, "int64"), m.constant(slope_multiplier, "int64")
     )
     places = m.where(is_positive, m.constant(shift, "int64"), m.constant(slope_shift, "int64"))
     scaled = multiply(m, moved, factor, places)
-    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)
+    return clip(m, scaled + m.constant(zero_point.whole, "int64"), low, high, dtype)
 
 
 def _scaled(m: Numbers, data: Value, multiplier: int, shift: int) -> Value:
@@ -110,20 +111,20 @@ def prelu_of_bytes(
     data: Value,
     alpha: Value,
     *,
-    data_zero_point: int,
-    alpha_zero_point: int,
+    data_zero_point: ZeroPoint,
+    alpha_zero_point: ZeroPoint,
     multiplier: int,
     shift: int,
     slope_multiplier: int,
     slope_shift: int,
-    zero_point: int,
+    zero_point: ZeroPoint,
     low: int,
     high: int,
     dtype: str,
 ) -> Value:
     """Positive values times one factor, the others times their slope and another; clipped."""
-    moved = m.cast(data, "int64") - m.constant(data_zero_point, "int64")
-    slope = m.cast(alpha, "int64") - m.constant(alpha_zero_point, "int64")
+    moved = m.cast(data, "int64") - m.constant(data_zero_point.whole, "int64")
+    slope = m.cast(alpha, "int64") - m.constant(alpha_zero_point.whole, "int64")
     is_positive = moved >= m.constant(0, "int64")
     value = m.where(is_positive, moved, moved * slope)
     factor = m.where(
@@ -131,4 +132,4 @@ def prelu_of_bytes(
     )
     places = m.where(is_positive, m.constant(shift, "int64"), m.constant(slope_shift, "int64"))
     scaled = multiply(m, value, factor, places)
-    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)
+    return clip(m, scaled + m.constant(zero_point.whole, "int64"), low, high, dtype)

@@ -18,6 +18,7 @@ import numpy as np
 
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.zero_point import AT_ZERO
 from stages.numerics.rescale import MOST_MISSED
 from stages.quantizing.chain import breakpoints
 
@@ -226,8 +227,8 @@ def _missed(function: Stairs, scale: Array, offset: Array) -> tuple[Array, Array
     high; how many, where the latter count twice, or too many if it is wrong otherwise."""
     first, last = function.bounds
     lacks = function.values - ARITHMETIC[LINE](
-        NUMPY, function.points, scale, offset, low_misses=0, is_odd=function.is_odd, zero_point=0,
-        low=first, high=last, dtype="int32", fits=False,
+        NUMPY, function.points, scale, offset, low_misses=0, is_odd=function.is_odd,
+        zero_point=AT_ZERO, low=first, high=last, dtype="int32", fits=False,
     )  # fmt: skip
     count = len(function.steps)
     before, at = lacks[count : 2 * count], lacks[2 * count : 3 * count]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.zero_point import AT_ZERO, BIPOLAR, ZeroPoint
 from stages.errors import StageError
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
 from stages.quantizing.values import KnownQuantized
@@ -33,7 +34,7 @@ def quant_constant(
     return KnownQuantized(
         q.astype(np.int16),
         aligned,
-        zero_point_x2(zero_point, layer),
+        one_zero_point(zero_point, layer),
         bits,
     )
 
@@ -43,11 +44,11 @@ def bipolar_constant(value: Array, scale: Array, layer: str) -> KnownQuantized |
     aligned = _aligned(scale, value, layer)
     if aligned is None:
         return None
-    return KnownQuantized((value >= 0).astype(np.int16), aligned * np.float32(2), 1, 1)
+    return KnownQuantized((value >= 0).astype(np.int16), aligned * np.float32(2), BIPOLAR, 1)
 
 
-def zero_point_x2(zero_point: Array, layer: str) -> int:
-    """Twice the zero point, which must be one multiple of 1/2 for the whole tensor."""
+def one_zero_point(zero_point: Array, layer: str) -> ZeroPoint:
+    """The zero point, which must be one multiple of 1/2 for the whole tensor."""
     doubled = np.unique(np.asarray(zero_point, np.float64) * 2)
     if doubled.size != 1 or doubled[0] != np.rint(doubled[0]):
         raise StageError(
@@ -55,7 +56,7 @@ def zero_point_x2(zero_point: Array, layer: str) -> int:
             "is supported",
             layer=layer,
         )
-    return int(doubled[0])
+    return ZeroPoint(int(doubled[0]))
 
 
 def integer_constant(value: Array) -> KnownQuantized | None:
@@ -64,10 +65,10 @@ def integer_constant(value: Array) -> KnownQuantized | None:
         return None
     one = np.ones((), np.float32)
     if np.all(np.abs(value) == 1):
-        return KnownQuantized((value > 0).astype(np.int16), one * 2, 1, 1)
+        return KnownQuantized((value > 0).astype(np.int16), one * 2, BIPOLAR, 1)
     low, high = int(value.min()), int(value.max())
     bits = next(b for b in range(2, 9) if -(1 << (b - 1)) <= low and high < 1 << (b - 1))
-    return KnownQuantized(value.astype(np.int16), one, 0, bits)
+    return KnownQuantized(value.astype(np.int16), one, AT_ZERO, bits)
 
 
 def _aligned(scale: Array, value: Array, layer: str) -> Array | None:

@@ -110,8 +110,8 @@ class Context:
             raise self.error("a constant stands where an activation is expected")
         channels = int(value.variable.ty.shape[-1])
         steps: tuple[Step, ...] = (step("multiply", value.scale),)
-        if value.zero_point_x2:
-            steps = (step("subtract", value.zero_point_x2 / 2), *steps)
+        if value.zero_point:
+            steps = (step("subtract", value.zero_point.number), *steps)
         low, high = np.zeros(channels, np.int32), np.full(channels, value.levels - 1, np.int32)
         return Chain(value.variable, steps, low, high, quantized=value, flattened=value.flattened)
 
@@ -142,7 +142,7 @@ class Context:
         found = value.as_quantized() if isinstance(value, Chain) else value
         if not isinstance(found, Quantized) or not found.scale > 0:
             return None
-        return Grid(found.scale, found.zero_point_x2, found.levels)
+        return Grid(found.scale, found.zero_point, found.levels)
 
     def _leveled(self, argument: Var) -> Value:
         """A value; of floats that are levels moved about, these."""
@@ -152,8 +152,8 @@ class Context:
         if len(value.variable.ty.shape) not in RANKS:
             return value
         if value.variable not in self._levels:
-            point, high = np.float32(value.grid.zero_point_x2 / 2), value.grid.levels - 1
-            quantizer = UniformQuantizer(value.grid.scale, point, 0, high, "ROUND")
+            zero_point, high = np.float32(value.grid.zero_point.number), value.grid.levels - 1
+            quantizer = UniformQuantizer(value.grid.scale, zero_point, 0, high, "ROUND")
             moved = Chain(self.channels_last(value.variable), ())
             self._levels[value.variable] = self.quantize(moved, quantizer)
         return self._levels[value.variable]

@@ -24,6 +24,7 @@ from tvm import relax
 
 from stages.dialect import batch_matmul, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of
 from stages.graph.passes import Pass
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
@@ -46,7 +47,7 @@ class _Moved:
     """Bytes less a zero point: an old variable, and a number or an old scalar."""
 
     value: Any
-    point: Any
+    zero_point: Any
     moves: tuple[Any, ...]
     """Calls that move the difference about, the first one last."""
 
@@ -90,18 +91,18 @@ class FitMatrixProducts(Pass):
             if not _is_idle(call):
                 moves.append(call)
             call = self.calls.get(call.args[0])
-        point: Any = 0
+        zero_point: Any = 0
         if is_op(call, "relax.subtract"):
-            point = call.args[1]
-            if prod(shape_of(point.ty)) != 1 or dtype_of(point.ty) != "int32":
+            zero_point = call.args[1]
+            if prod(shape_of(zero_point.ty)) != 1 or dtype_of(zero_point.ty) != "int32":
                 return None
-            if point in self.constants:
-                point = int(self.constants[point].item())
+            if zero_point in self.constants:
+                zero_point = int(self.constants[zero_point].item())
             call = self.calls.get(call.args[0])
         if not is_op(call, "relax.astype") or call.args[0] in self.constants:
             return None
         source = call.args[0]
-        return _Moved(source, point, tuple(moves)) if dtype_of(source.ty) in BYTES else None
+        return _Moved(source, zero_point, tuple(moves)) if dtype_of(source.ty) in BYTES else None
 
     def _stored(self, moved: _Moved, name: str) -> Any:
         """Emit the bytes themselves, moved as their differences are."""
@@ -112,13 +113,15 @@ class FitMatrixProducts(Pass):
 
     def _unsigned(self, moved: _Moved, name: str) -> tuple[Any, Any]:
         """Emit bytes as unsigned ones; their zero point, a number or a new scalar."""
-        value, point = self._stored(moved, name), moved.point
-        if not isinstance(point, int):
-            point = self.builder.emit(relax.op.reshape(self.read(point), ()), f"{name}.point")
+        value, zero_point = self._stored(moved, name), moved.zero_point
+        if not isinstance(zero_point, int):
+            zero_point = self.builder.emit(
+                relax.op.reshape(self.read(zero_point), ()), f"{name}.point"
+            )
         if dtype_of(value.ty) == "uint8":
-            return value, point
+            return value, zero_point
         value = self.builder.emit(rebase(value), f"{name}.rebased")
-        return value, self._sum(point, SHIFT, f"{name}.shifted")
+        return value, self._sum(zero_point, SHIFT, f"{name}.shifted")
 
     def _sum(self, value: Expr, number: int, name: str) -> Any:
         """A number, or a tensor, and another number."""
@@ -144,27 +147,27 @@ class FitMatrixProducts(Pass):
 
     def _by_bytes(self, call: Call, a: _Moved, b: _Moved, name: str) -> Any | None:
         """The product of two computed matrices of bytes."""
-        if not isinstance(b.point, int):
+        if not isinstance(b.zero_point, int):
             return None
-        data, point = self._unsigned(a, f"{name}.lhs")
+        data, zero_point = self._unsigned(a, f"{name}.lhs")
         right = self._stored(b, f"{name}.rhs")
-        base = 0 if dtype_of(right.ty) == "int8" else batch_matmul.BYTE_POINT
+        base = AT_ZERO if dtype_of(right.ty) == "int8" else batch_matmul.BYTE_POINT
         rows, weight = self._rows(data, right, name), self._columns(right, name)
         product = batch_matmul.batch_dense(
-            rows, weight, data_zero_point_x2=0, weight_zero_point_x2=2 * base
+            rows, weight, data_zero_point=AT_ZERO, weight_zero_point=base
         )
         result = self.builder.emit(product, name)
         self.redefined.add(name)  # sums whose zero points are taken off behind it
         count = shape_of(weight.ty)[0]
-        if b.point != base:
+        if b.zero_point != base.whole:
             sums = self._added_up(rows, -1, f"{name}.row_sums")
-            sums = self._times(sums, b.point - base, f"{name}.row_offsets")
+            sums = self._times(sums, b.zero_point - base.whole, f"{name}.row_offsets")
             result = self.builder.emit(relax.op.add(result, sums), f"{name}.rows_moved")
-        if not isinstance(point, int) or point:
+        if not isinstance(zero_point, int) or zero_point:
             depth, columns = shape_of(right.ty)[-2:]
             sums = self._added_up(right, -2, f"{name}.column_sums")
-            sums = self._sum(sums, -depth * b.point, f"{name}.columns")
-            sums = self._times(sums, point, f"{name}.column_offsets")
+            sums = self._sum(sums, -depth * b.zero_point, f"{name}.columns")
+            sums = self._times(sums, zero_point, f"{name}.column_offsets")
             view = relax.op.reshape(sums, (count, 1, 1, columns))
             sums = self.builder.emit(view, f"{name}.column_view")
             result = self.builder.emit(relax.op.add(result, sums), f"{name}.columns_moved")
@@ -173,19 +176,19 @@ class FitMatrixProducts(Pass):
     def _by_weights(self, call: Call, a: _Moved, name: str) -> Any | None:
         """The product of bytes whose zero point is computed with constant weights [K, N]."""
         weight = self.constants[call.args[1]]
-        if isinstance(a.point, int) or weight.ndim != 2 or np.abs(weight).max() > SPAN_LIMIT:
+        if isinstance(a.zero_point, int) or weight.ndim != 2 or np.abs(weight).max() > SPAN_LIMIT:
             return None
-        data, point = self._unsigned(a, f"{name}.lhs")
+        data, zero_point = self._unsigned(a, f"{name}.lhs")
         depth = shape_of(data.ty)[-1]
         view = relax.op.reshape(data, (prod(shape_of(data.ty)) // depth, depth))
         rows = self.builder.emit(view, f"{name}.rows")
         signed = weight.astype(np.int8 if weight_limit_of(weight) <= BYTE_LIMIT else np.int16)
         stored = self.builder.tensor(f"{name}.weight", np.ascontiguousarray(signed.T))
-        product = integer.dense(rows, stored, data_zero_point_x2=0, weight_zero_point_x2=0)
+        product = integer.dense(rows, stored, data_zero_point=AT_ZERO, weight_zero_point=AT_ZERO)
         result = self.builder.emit(product, name)
         self.redefined.add(name)
         sums = self.builder.tensor(f"{name}.sums", weight.sum(0, dtype=np.int32))
-        offsets = self._times(sums, point, f"{name}.offsets")
+        offsets = self._times(sums, zero_point, f"{name}.offsets")
         result = self.builder.emit(relax.op.add(result, offsets), f"{name}.moved")
         return self._whole(result, call, name)
 

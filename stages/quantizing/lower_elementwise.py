@@ -130,14 +130,11 @@ def _residual_add(context: Context, call: Call) -> Chain:
             f"the addends have the shapes {list(shape_of(call.args[0].ty))} and "
             f"{list(shape_of(call.args[1].ty))}, or one has been reshaped and the other has not"
         )
-    points = left.zero_point_x2 // 2, right.zero_point_x2 // 2
+    points = {"lhs_zero_point": left.zero_point, "rhs_zero_point": right.zero_point}
     total = context.builder.emit(
-        integer.add(
-            left.variable, right.variable, lhs_zero_point=points[0], rhs_zero_point=points[1]
-        ),
-        context.layer,
+        integer.add(left.variable, right.variable, **points), context.layer
     )
-    channels, low = int(total.ty.shape[-1]), -sum(points)
+    channels, low = int(total.ty.shape[-1]), -sum(point.whole for point in points.values())
     return Chain(
         total,
         (step("multiply", left.scale),),
@@ -149,6 +146,6 @@ def _residual_add(context: Context, call: Call) -> Chain:
 
 def _addend(context: Context, argument: Var) -> Quantized:
     value = context.activation(argument)
-    if value.zero_point_x2 % 2:
+    if not value.zero_point.is_whole:
         raise context.no_form("an addend has a half-integer zero point")
     return value

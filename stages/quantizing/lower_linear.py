@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.numerators import numerators
 from stages.nodes import Call
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
@@ -65,8 +64,8 @@ def matmul(context: Context, call: Call) -> Value:
     call = integer.dense(
         data.variable,
         _weight_tensor(context, weight, matrix),
-        data_zero_point_x2=data.zero_point_x2,
-        weight_zero_point_x2=weight.zero_point_x2,
+        data_zero_point=data.zero_point,
+        weight_zero_point=weight.zero_point,
     )
     return _accumulate(context, data, weight, unit, matrix, False, call)
 
@@ -95,8 +94,8 @@ def _convolve(
         strides=list(geometry.strides),
         padding=list(geometry.padding),
         groups=geometry.groups,
-        data_zero_point_x2=data.zero_point_x2,
-        weight_zero_point_x2=weight.zero_point_x2,
+        data_zero_point=data.zero_point,
+        weight_zero_point=weight.zero_point,
         pad_value=0,
     )
     return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding), call)
@@ -112,7 +111,7 @@ def _accumulate(
     call: Call,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
-    flat = numerators(q, weight.zero_point_x2).reshape(q.shape[0], -1).astype(np.int64)
+    flat = weight.zero_point.numerators(q).reshape(q.shape[0], -1).astype(np.int64)
     smallest, largest = data.numerator_range
     if padded:
         smallest, largest = min(smallest, 0), max(largest, 0)

@@ -71,7 +71,8 @@ class NegateFallingChannels(Pass):
             return None
         stored = self.constants[binding.value.args[1]]
         weights = stored.astype(np.int32)
-        weights[falling] = attributes(binding.value)["weight_zero_point_x2"] - weights[falling]
+        doubled = attributes(binding.value)["weight_zero_point"].doubled
+        weights[falling] = doubled - weights[falling]
         low, high = limits(dtype_of(binding.value.args[1].ty))
         fits = low <= weights.min() and weights.max() <= high
         return weights.astype(stored.dtype) if fits else None

@@ -37,7 +37,7 @@ def quantize_chain(
     for number, pool in enumerate(chain.pools):
         variable = builder.emit(integer.max_pool2d(variable, **pool), f"{name}.pool{number}")
     return Quantized(
-        variable, quantizer.scale, quantizer.zero_point_x2, quantizer.levels, chain.flattened
+        variable, quantizer.scale, quantizer.zero_point, quantizer.levels, chain.flattened
     )
 
 
@@ -103,7 +103,7 @@ def _multiply_add(
     scale = np.float64(quantizer.scale)
     with np.errstate(over="ignore"):
         multiplier = (slope / scale).astype(np.float32)
-        offset = (intercept / scale + quantizer.zero_point_x2 / 2).astype(np.float32)
+        offset = (intercept / scale + quantizer.zero_point.number).astype(np.float32)
     largest = np.maximum(np.abs(chain.low), np.abs(chain.high)).astype(np.float64)
     if not np.all(largest * np.abs(multiplier) + np.abs(offset) < FLOAT32_MAX):
         return None

@@ -177,7 +177,7 @@ def _candidates(attrs: Mapping[str, Any], moved: int) -> Iterator[tuple[Array, A
 
     common = real("") * 2.0 ** attrs["left_shift"]
     left, right = real("lhs_") * common, real("rhs_") * common
-    lhs, rhs, result = (attrs[f"{side}zero_point"] + moved for side in ("lhs_", "rhs_", ""))
+    lhs, rhs, result = (attrs[f"{side}zero_point"].whole + moved for side in ("lhs_", "rhs_", ""))
     for nudge, (a, b) in product(NUDGES, product((0, 1, -1), repeat=2)):
         first, second = nearby(np.array(left), a), nearby(np.array(right), b)
         fixed = result - lhs * float(first) - rhs * float(second) + nudge * NUDGE

@@ -12,7 +12,6 @@ import numpy as np
 from stages.dialect.calls import attributes, dtype_of
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers_numpy import NUMPY
-from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
 from stages.nodes import Call
 from stages.numerics import tflite
@@ -81,13 +80,13 @@ RESCALINGS: Mapping[str, Callable[[Sequence[Array], Sums], Rescaling | None]] = 
 
 def has_signs(attrs: Mapping[str, Any]) -> bool:
     """Whether results have both signs: they are rounded alike for both, about the zero point."""
-    return bool(attrs["low"] < attrs["zero_point"])
+    return bool(attrs["low"] < attrs["zero_point"].whole)
 
 
 def centre_of(attrs: Mapping[str, Any]) -> int:
     """What is added behind the rounding: results are as near to 0 as can be there."""
     if has_signs(attrs):
-        return int(attrs["zero_point"])
+        return int(attrs["zero_point"].whole)
     return SHIFT if attrs["dtype"] == "uint8" else 0
 
 
@@ -114,7 +113,7 @@ def _of_channels(
     """The same for some channels."""
     low, high, slope = (each[channels] for each in (sums.low, sums.high, rescaling.slope))
     centre, is_odd = centre_of(attrs), has_signs(attrs)
-    levels = centre - attrs["zero_point"]
+    levels = centre - attrs["zero_point"].whole
     bounds = attrs["low"] - centre, attrs["high"] - centre
     first = _moved(low, high, slope, levels, is_odd)
     # One further, the last places of offsets are others.
@@ -132,10 +131,10 @@ def _of_channels(
 def bounds_of(call: Call, weight: Array) -> tuple[Array, Array]:
     """The least and the largest sum of a product's channels, int64 [C]."""
     attrs = attributes(call)
-    point = attrs["data_zero_point_x2"]
-    ends = [factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty))]
-    least, most = (f(*ends, attrs.get("pad_value", 0)) for f in (min, max))
-    q = numerators(weight, attrs["weight_zero_point_x2"]).reshape(len(weight), -1)
+    ends = map(attrs["data_zero_point"].numerator, limits(dtype_of(call.args[0].ty)))
+    numbers = (*ends, attrs.get("pad_value", 0))
+    least, most = min(numbers), max(numbers)
+    q = attrs["weight_zero_point"].numerators(weight).reshape(len(weight), -1)
     up, down = (f(q, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
     return up * least + down * most, up * most + down * least
 

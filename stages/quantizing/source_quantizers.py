@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from stages.dialect.rounding_modes import NEAREST
+from stages.dialect.zero_point import BIPOLAR, ZeroPoint
 from stages.errors import NoIntegerFormError, StageError
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
-from stages.quantizing.constants import zero_point_x2
+from stages.quantizing.constants import one_zero_point
 
 Array = np.ndarray[Any, Any]
 
@@ -27,8 +28,8 @@ class Quantizer(Protocol):
         """Real distance of two levels."""
 
     @property
-    def zero_point_x2(self) -> int:
-        """Twice the level that means 0."""
+    def zero_point(self) -> ZeroPoint:
+        """The level that means 0."""
 
     @property
     def rounds(self) -> bool:
@@ -78,9 +79,9 @@ class UniformQuantizer:
         return self.high - self.low + 1
 
     @property
-    def zero_point_x2(self) -> int:
-        """Twice the zero point of levels counted from 0."""
-        return int(2 * self.source_zero_point) - 2 * self.low
+    def zero_point(self) -> ZeroPoint:
+        """That of levels counted from 0."""
+        return ZeroPoint.of(self.source_zero_point).moved(-self.low)
 
     @property
     def rounds(self) -> bool:
@@ -101,7 +102,7 @@ class BipolarQuantizer:
 
     half: np.float32
     levels: int = 2
-    zero_point_x2: int = 1
+    zero_point: ZeroPoint = BIPOLAR
     rounds: bool = False
 
     @property
@@ -120,7 +121,7 @@ class ThresholdQuantizer:
 
     thresholds: Array
     scale: np.float32
-    zero_point_x2: int
+    zero_point: ZeroPoint
     rounds: bool = False
 
     @classmethod
@@ -133,8 +134,8 @@ class ThresholdQuantizer:
                 "up to 255 thresholds and a positive out_scale are supported",
                 layer=layer,
             )
-        point = zero_point_x2(np.asarray(-bias / np.float64(scale)), layer)
-        return cls(np.ascontiguousarray(thresholds.T.astype(np.float32)), scale, point)
+        zero_point = one_zero_point(np.asarray(-bias / np.float64(scale)), layer)
+        return cls(np.ascontiguousarray(thresholds.T.astype(np.float32)), scale, zero_point)
 
     @property
     def levels(self) -> int:

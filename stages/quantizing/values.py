@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numerators import factor, offset, unit
+from stages.dialect.zero_point import ZeroPoint
 from stages.quantizing.chain import Step, Steps, affine, direction
 
 Array = np.ndarray[Any, Any]
@@ -27,23 +27,22 @@ class Grid:
     """The values `scale * (q - zero_point)` of levels q in 0..levels-1."""
 
     scale: np.float32
-    zero_point_x2: int
+    zero_point: ZeroPoint
     levels: int
 
     @property
     def has_zero(self) -> bool:
         """Whether 0 is one of its values."""
-        return self.zero_point_x2 % 2 == 0 and 0 <= self.zero_point_x2 // 2 < self.levels
+        return self.zero_point.is_whole and 0 <= self.zero_point.whole < self.levels
 
     def joined(self, other: Grid) -> Grid | None:
         """A grid that has the values of both; None if none has that counts to a byte."""
-        distance = self.zero_point_x2 - other.zero_point_x2
-        if self.scale != other.scale or distance % 2:
+        if self.scale != other.scale or self.zero_point.is_whole != other.zero_point.is_whole:
             return None
-        point = max(self.zero_point_x2, other.zero_point_x2)
-        above = max(2 * each.levels - each.zero_point_x2 for each in (self, other))
-        levels = (above + point) // 2
-        return Grid(self.scale, point, levels) if levels <= MOST_LEVELS else None
+        zero_point = max(self.zero_point, other.zero_point)
+        above = max(2 * each.levels - each.zero_point.doubled for each in (self, other))
+        levels = (above + zero_point.doubled) // 2
+        return Grid(self.scale, zero_point, levels) if levels <= MOST_LEVELS else None
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ class KnownQuantized:
 
     q: Array
     scale: Array
-    zero_point_x2: int
+    zero_point: ZeroPoint
     bits: int
 
     def unit(self, axis: int) -> Array | None:
         """Real value of one numerator step, scalar or [O] along `axis`; None if along another."""
-        steps = unit(self.scale, self.zero_point_x2)
+        steps = self.zero_point.unit(self.scale)
         if steps.ndim and steps.size != steps.shape[axis]:
             return None
         return steps.reshape(-1) if steps.ndim else steps
@@ -77,7 +76,7 @@ class KnownQuantized:
     @property
     def floats(self) -> Array:
         """The real values, as the source computes them."""
-        return np.asarray((self.q - np.float32(self.zero_point_x2 / 2)) * self.scale, np.float32)
+        return np.asarray((self.q - np.float32(self.zero_point.number)) * self.scale, np.float32)
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Quantized:
 
     variable: Any
     scale: np.float32
-    zero_point_x2: int
+    zero_point: ZeroPoint
     levels: int
     flattened: tuple[int, int, int] | None = None
     """(C, H, W) where the source has flattened a feature map that is still NHWC here."""
@@ -94,7 +93,7 @@ class Quantized:
     @property
     def unit(self) -> Array:
         """Real value of one numerator step."""
-        return unit(np.asarray(self.scale), self.zero_point_x2)
+        return self.zero_point.unit(self.scale)
 
     @property
     def bits(self) -> int:
@@ -104,8 +103,8 @@ class Quantized:
     @property
     def numerator_range(self) -> tuple[int, int]:
         """Smallest and largest numerator."""
-        d, o = factor(self.zero_point_x2), offset(self.zero_point_x2)
-        return -o, d * (self.levels - 1) - o
+        numerator = self.zero_point.numerator
+        return numerator(0), numerator(self.levels - 1)
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,11 @@ class Chain:
             return None
         slope, intercept = affine(self.steps)
         scale = np.float32(slope)
-        zero_point_x2 = -2 * intercept / slope if slope else np.float64(np.nan)
-        if np.float64(scale) != slope or zero_point_x2 != np.rint(zero_point_x2):
+        doubled = -2 * intercept / slope if slope else np.float64(np.nan)
+        if np.float64(scale) != slope or doubled != np.rint(doubled):
             return None
-        point = int(zero_point_x2)
-        return replace(origin, scale=scale, zero_point_x2=point, flattened=self.flattened)
+        zero_point = ZeroPoint(int(doubled))
+        return replace(origin, scale=scale, zero_point=zero_point, flattened=self.flattened)
 
 
 Value = Known | KnownQuantized | Quantized | Chain | FloatTensor

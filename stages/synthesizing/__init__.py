@@ -154,7 +154,7 @@ def _problems(model: Model) -> set[Problem]:
 
 def _problem(call: Call) -> Problem:
     data, weight = (dtype_of(argument.ty) for argument in call.args)
-    encoding = encoding_of(weight, attributes(call)["weight_zero_point_x2"])
+    encoding = encoding_of(weight, attributes(call)["weight_zero_point"])
     return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
+from stages.dialect.zero_point import AT_ZERO
 from stages.numerics import tflite
 from stages.quantizing.affine_requantization import Affine, fitted, stairs
 
@@ -43,7 +44,7 @@ def meaning(line: Affine, x: Array, low: int, high: int, is_odd: bool) -> Array:
     misses = [*line.low, *line.high]
     result: Array = OPERATORS[f"relax.qnn.line{len(misses)}"].meaning(
         x.astype(np.int32), line.scale, line.offset, *misses, low_misses=len(line.low),
-        is_odd=is_odd, zero_point=0, low=low, high=high, dtype="int16", fits=False,
+        is_odd=is_odd, zero_point=AT_ZERO, low=low, high=high, dtype="int16", fits=False,
     )  # fmt: skip
     return result
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hw.profile import Hardware
+from stages.dialect.zero_point import ZeroPoint
 from stages.errors import StageError
 from stages.kernels.families import Dots
 from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
@@ -29,7 +30,7 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
         "name": "conv",
         "data_dtype": f"uint{activation_bits}",
         "weight_dtype": f"uint{weight_bits}",
-        "attrs": {"groups": 1, "weight_zero_point_x2": 0},
+        "attrs": {"groups": 1, "weight_zero_point": ZeroPoint(0)},
         "weight": np.zeros((64, 3, 3, 64), np.uint8),
         "output": (16, 16),
     }
@@ -135,7 +136,7 @@ def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_ta
 
 def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     """One by one the wide one is computed on bytes and the other on bits; so both on bytes."""
-    strided = {"groups": 1, "weight_zero_point_x2": 0, "strides": (2, 2)}
+    strided = {"groups": 1, "weight_zero_point": ZeroPoint(0), "strides": (2, 2)}
     wide = layer(1, 1, attrs=strided, output=(7, 7))
     beside = replace(wide, weight=np.zeros((64, 1, 1, 64), np.uint8))
     plan = plain_plan("and", 1, 1, "unipolar")
@@ -204,13 +205,16 @@ def test_a_population_count_moves_the_choice() -> None:
     [
         ({"data_dtype": "uint4"}, "it has more than 3 bits"),
         ({"weight_dtype": "int8"}, "it has more than 3 bits"),
-        ({"attrs": {"groups": 2, "weight_zero_point_x2": 0}}, "it is a grouped convolution"),
         (
-            {"attrs": {"groups": 1, "weight_zero_point_x2": 2}},
+            {"attrs": {"groups": 2, "weight_zero_point": ZeroPoint(0)}},
+            "it is a grouped convolution",
+        ),
+        (
+            {"attrs": {"groups": 1, "weight_zero_point": ZeroPoint(2)}},
             "its weights have the zero point 1.0, neither 0 nor the middle of the range",
         ),
         (
-            {"weight_dtype": "int2", "attrs": {"groups": 1, "weight_zero_point_x2": 3}},
+            {"weight_dtype": "int2", "attrs": {"groups": 1, "weight_zero_point": ZeroPoint(3)}},
             "its weights have the zero point 1.5, neither 0 nor the middle of the range",
         ),
     ],
@@ -228,6 +232,6 @@ def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize("point", [0, 3])
 def test_what_can(point: int) -> None:
-    found = layer(3, 2, attrs={"groups": 1, "weight_zero_point_x2": point})
+    found = layer(3, 2, attrs={"groups": 1, "weight_zero_point": ZeroPoint(point)})
     assert bitserial_obstacle(found) is None
     assert bitserial_obstacle(layer(1, 3, weight_dtype="int3")) is None

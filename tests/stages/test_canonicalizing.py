@@ -74,7 +74,7 @@ class Module:
         R.func_attr({"num_input": 1, "output_names": ["y"]})
         with R.dataflow():
             conv = R.qnn.bitserial_conv2d(x, w, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-                data_zero_point_x2=0, weight_zero_point_x2=1, pad_value=0)
+                data_zero_point=0, weight_zero_point=0.5, pad_value=0)
             act = R.qnn.threshold(conv, t, f, dtype="uint2")
             pool = R.qnn.max_pool2d(act, kernel=[2, 2], strides=[2, 2], padding=[0, 0, 0, 0])
             real = R.qnn.dequantize(pool, s, zero_point=0)
@@ -107,7 +107,7 @@ class Module:
         R.func_attr({"composite": "qnn_bitserial_conv2d"})
         with R.dataflow():
             v0 = R.qnn.bitserial_conv2d(p0, p1, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-                data_zero_point_x2=0, weight_zero_point_x2=1, pad_value=0)
+                data_zero_point=0, weight_zero_point=0.5, pad_value=0)
             v1 = R.qnn.threshold(v0, p2, p3, dtype="uint2")
             gv = v1
             R.output(gv)

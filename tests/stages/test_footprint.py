@@ -47,7 +47,7 @@ def test_accumulators_and_layouts_take_no_memory() -> None:
     y = m.emit(
         integer.conv2d(
             y, weights, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-            data_zero_point_x2=0, weight_zero_point_x2=0, pad_value=0,
+            data_zero_point=0, weight_zero_point=0, pad_value=0,
         ),
         "sums",
     )  # fmt: skip

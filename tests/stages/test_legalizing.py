@@ -12,6 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages import legalizing, quantizing
 from stages.dialect.calls import attributes, dtype_of, shape_of
+from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
@@ -162,7 +163,7 @@ def test_eight_bit_products_have_signed_weights_without_zero_point() -> None:
             data, weight = binding.value.args
             assert dtype_of(data.ty) == "uint2"
             assert dtype_of(weight.ty) == "int8"
-            assert attributes(binding.value)["weight_zero_point_x2"] == 0
+            assert attributes(binding.value)["weight_zero_point"] == AT_ZERO
             assert np.all(model.params[weight.name] % 2)  # bipolar numerators are odd
 
 

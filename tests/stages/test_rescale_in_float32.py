@@ -108,7 +108,7 @@ def _sums_of(net: Lite, x: Any, name: str, outputs: int) -> Any:
     weight = net.rng.integers(-128, 128, (outputs, 1, 1, int(x.ty.shape[-1]))).astype(np.int8)
     return integer.conv2d(
         x, net.builder.tensor(f"{name}.weight", weight), strides=[1, 1], padding=[0] * 4, groups=1,
-        data_zero_point_x2=6, weight_zero_point_x2=0, pad_value=0,
+        data_zero_point=3, weight_zero_point=0, pad_value=0,
     )  # fmt: skip
 
 

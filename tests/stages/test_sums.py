@@ -149,7 +149,7 @@ def test_what_values_reach() -> None:
     other = builder.param("other", (1, 3, 3, 2), "int8")
     call = integer.conv2d(
         data, weight, strides=[1, 1], padding=[0, 0, 0, 0],
-        data_zero_point_x2=1, weight_zero_point_x2=0, pad_value=9, groups=1,
+        data_zero_point=0.5, weight_zero_point=0, pad_value=9, groups=1,
     )  # fmt: skip
     sums = builder.emit(call, "sums")
     total = builder.emit(integer.add(sums, other, lhs_zero_point=-3, rhs_zero_point=2), "total")

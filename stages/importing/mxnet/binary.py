@@ -17,6 +17,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.dialect.zero_point import BIPOLAR
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Values, real
 from stages.importing.mxnet.mxnet_windows import convolve, windows_of
 from stages.importing.mxnet.quantized import flattened
@@ -25,7 +26,7 @@ from stages.importing.relax_builder import value_shape
 from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]
-_BIPOLAR = {"data_zero_point_x2": 1, "weight_zero_point_x2": 1}
+_BIPOLAR = {"data_zero_point": BIPOLAR, "weight_zero_point": BIPOLAR}
 
 
 def activation(builder: MxnetBuilder, node: Node) -> Values:

@@ -213,7 +213,7 @@ def _per_channel_dense(builder: MxnetBuilder, node: Node, has_bias: bool) -> Val
     scales = weight_scales(weights, data_scale, per_channel=True)
     stored = saturate(weights.weight * scales.reshape(-1, 1), "int8")
     weight = builder.held(stored, f"{node.name}.weight")
-    call = integer.dense(data, weight, data_zero_point_x2=0, weight_zero_point_x2=0)
+    call = integer.dense(data, weight, data_zero_point=0, weight_zero_point=0)
     total = builder.emit(call, f"{node.name}.dense")
     total = _add_bias(
         builder, node, total, stored, weights.bias, scalars.multiply(scales, data_scale)

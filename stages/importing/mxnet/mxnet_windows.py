@@ -10,6 +10,7 @@ from tvm import relax
 from stages.dialect import integer
 from stages.dialect.convolve import pad_spatial
 from stages.dialect.convolve import windows as sliding
+from stages.dialect.zero_point import AT_ZERO
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.sliding_windows import MAX_EXTENT, Windows
@@ -84,10 +85,10 @@ def convolve(
     windows: Windows,
     groups: int,
     name: str,
-    **zero_points: int,
+    **stated: Any,
 ) -> Any:
     """Integer convolution of NHWC `data` with OHWI `weight`: int32 NHWC."""
-    points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0, "pad_value": 0} | zero_points
+    points = {"data_zero_point": AT_ZERO, "weight_zero_point": AT_ZERO, "pad_value": 0} | stated
     call = integer.conv2d(
         data, weight, strides=list(windows.strides), padding=list(windows.pads), groups=groups,
         dilation=list(windows.dilations), **points,

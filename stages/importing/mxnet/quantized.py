@@ -107,9 +107,7 @@ def dense(
     scales = (
         scale_of(scalars, dtype, *data_range), scale_of(scalars, "int8", *weight_range),
     )  # fmt: skip
-    call = integer.dense(
-        data, builder.read_at(node, 1), data_zero_point_x2=0, weight_zero_point_x2=0
-    )
+    call = integer.dense(data, builder.read_at(node, 1), data_zero_point=0, weight_zero_point=0)
     total = builder.emit(call, f"{name}.dense")
     if bias_range is not None:
         bias = builder.constant_at(node, 2).astype(np.float32)

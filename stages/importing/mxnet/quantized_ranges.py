@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.operators import OPERATORS
+from stages.dialect.zero_point import AT_ZERO
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Scalars, real
 from stages.importing.mxnet.symbol import Node
 from stages.importing.relax_builder import Value
@@ -83,7 +84,7 @@ def round_to(
     At import where everything is known.
     """
     low, high = limits or LIMITS[dtype]
-    attrs = {"zero_point": 0, "low": low, "high": high, "dtype": dtype}
+    attrs = {"zero_point": AT_ZERO, "low": low, "high": high, "dtype": dtype}
     if isinstance(data, np.ndarray) and isinstance(scale, np.ndarray):
         return np.array(OPERATORS["relax.qnn.rescale"].meaning(data, scale, **attrs))
     operands = (

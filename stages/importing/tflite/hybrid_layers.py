@@ -65,8 +65,8 @@ def _total(builder: TfliteBuilder, operator: Operator, data: Any, weight: Any, g
         strides=list(strides),
         padding=list(padding_of(operator, (height, width), span, strides)),
         groups=groups,
-        data_zero_point_x2=0,
-        weight_zero_point_x2=0,
+        data_zero_point=0,
+        weight_zero_point=0,
         pad_value=0,
         dilation=dilation,
     )
@@ -142,7 +142,7 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     largest = _largest(builder, rows, layer)
     quantized = builder.emit(tflite_hybrid.quantize_sample(rows, largest), f"{layer}.quantized")
     weight = builder.read(operator.input(1))
-    call = integer.dense(quantized, weight, data_zero_point_x2=0, weight_zero_point_x2=0)
+    call = integer.dense(quantized, weight, data_zero_point=0, weight_zero_point=0)
     total = builder.emit(call, layer)
     value = builder.emit(tflite_hybrid.sample_output(total, largest, scale), f"{layer}.real")
     result = _finished(builder, operator, value)

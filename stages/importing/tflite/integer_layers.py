@@ -127,8 +127,8 @@ def _convolution(
         strides=list(strides),
         padding=list(padding_of(operator, (height, width), span, strides)),
         groups=groups,
-        data_zero_point_x2=2 * builder.affine(data)[1],
-        weight_zero_point_x2=2 * _weight_zero_point(builder, stored, ignored=ignored),
+        data_zero_point=builder.affine(data)[1],
+        weight_zero_point=_weight_zero_point(builder, stored, ignored=ignored),
         pad_value=0,
         dilation=list(dilation),
         dtype=_accumulator(builder, operator, data, 2),
@@ -174,8 +174,8 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     call = integer.dense(
         rows,
         builder.read(weight),
-        data_zero_point_x2=2 * builder.affine(data)[1],
-        weight_zero_point_x2=2 * _weight_zero_point(builder, weight, ignored=False),
+        data_zero_point=builder.affine(data)[1],
+        weight_zero_point=_weight_zero_point(builder, weight, ignored=False),
         dtype=_accumulator(builder, operator, data, 2),
     )
     total = builder.emit(call, operator.layer)
@@ -215,8 +215,8 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
         strides=[1, 1],
         padding=padding,
         groups=1,
-        data_zero_point_x2=2 * builder.affine(data)[1],
-        weight_zero_point_x2=2 * point,
+        data_zero_point=builder.affine(data)[1],
+        weight_zero_point=point,
         pad_value=0,
         dtype=_accumulator(builder, operator, data, 3),
     )

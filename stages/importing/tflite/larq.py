@@ -18,6 +18,7 @@ from flatbuffers import flexbuffers
 
 from stages.dialect import integer
 from stages.dialect.calls import is_op
+from stages.dialect.zero_point import BIPOLAR
 from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
 from stages.importing.tflite.tflite_builder import TfliteBuilder
@@ -160,8 +161,8 @@ def lce_bconv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         strides=list(strides),
         padding=list(padding_of(stated, (height, width), span, strides)),
         groups=groups,
-        data_zero_point_x2=1,
-        weight_zero_point_x2=1,
+        data_zero_point=BIPOLAR,
+        weight_zero_point=BIPOLAR,
         pad_value=int(stated.option("pad_values")),
         dilation=dilation,
     )
@@ -252,8 +253,8 @@ def binarised_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         strides=list(strides),
         padding=list(padding_of(operator, (shape[1], shape[2]), span, strides)),
         groups=shape[3] // weight.shape[3],
-        data_zero_point_x2=1,
-        weight_zero_point_x2=1,
+        data_zero_point=BIPOLAR,
+        weight_zero_point=BIPOLAR,
         pad_value=0,
         dilation=dilation,
     )

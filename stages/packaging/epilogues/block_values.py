@@ -191,7 +191,7 @@ class Values(Vectors):
     def _add(self, call: Any) -> Value:
         attrs = attributes(call)
         values = [self._operand(argument) for argument in call.args]
-        points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
+        points = attrs["lhs_zero_point"].whole + attrs["rhs_zero_point"].whole
         reach = sum(value.reach for value in values) + abs(points)
         kind = self._shortest(reach)
         left, right = (self.integer(value, kind) for value in values)

@@ -226,7 +226,8 @@ def _most(call: Any, known: Mapping[Any, int]) -> int:
     operands = [known.get(argument, ANY) for argument in call.args]
     if is_op(call, "relax.qnn.add"):
         attrs = attributes(call)
-        return sum(operands) + abs(attrs["lhs_zero_point"] + attrs["rhs_zero_point"])
+        points = (attrs[f"{side}_zero_point"].whole for side in ("lhs", "rhs"))
+        return sum(operands) + abs(sum(points))
     if is_op(call, "relax.qnn.saturate"):
         return operands[0] + abs(attributes(call)["offset"])
     return operands[0]

@@ -83,7 +83,7 @@ class _NearTies:
                 self._tile(result, norm, first, number * self.channels, channel)
 
     def _value(self, place: Any) -> Any:
-        point = tirx.const(self.attrs["data_point"], "int32")
+        point = tirx.const(self.attrs["data_zero_point"].whole, "int32")
         return self.buffers["data"][place].astype("int32") - point
 
     def _norm(self, first: Any) -> Any:
@@ -182,7 +182,7 @@ class _NearTies:
         is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
         one, none = (tirx.const(bit, "int8") for bit in (1, 0))
         T.buffer_store(near, shared(tirx.Select(is_one, one, none)), [lane])
-        point = tirx.const(self.attrs["point"] - MAGIC_BITS, "int32")
+        point = tirx.const(self.attrs["zero_point"].whole - MAGIC_BITS, "int32")
         integer = TIR.bits_of(moved, "int32") + point
         T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
 
@@ -201,7 +201,8 @@ class _NearTies:
                 factor = TIR.product(factor, self.buffers["weight_scale"][channel])
                 T.buffer_store(total, TIR.multiply_add(factor, value, total[0]), [0])
             T.buffer_store(total, total[1] + total[0], [1])
-        step, point = tirx.const(attrs["scale"], "float32"), tirx.const(attrs["point"], "int32")
+        step = tirx.const(attrs["scale"], "float32")
+        point = tirx.const(attrs["zero_point"].whole, "int32")
         limits = {"low": attrs["low"], "high": attrs["high"]}
         found = QUANTIZE(TIR, total[1] + self.buffers["bias"][channel], step, point, **limits)
         T.buffer_store(result, found.astype(self.dtype), [place + channel])

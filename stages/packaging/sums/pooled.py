@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, shape_of
+from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.graph.composites import POOLS
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
@@ -19,7 +20,7 @@ LARGEST = f"@llvm.umax.v{BLOCK}i8"
 
 
 def pool_text(
-    name: str, kind: str, zero_point: int, row_bytes: int, pixel_bytes: int
+    name: str, kind: str, zero_point: ZeroPoint, row_bytes: int, pixel_bytes: int
 ) -> tuple[str, list[str]]:
     """`void name(data, sums, i32 h, i32 w)` over the h x w valid positions from `data`.
 
@@ -27,7 +28,7 @@ def pool_text(
     bits: out of wider ones LLVM makes 64-bit divisions, which 32-bit ARM leaves to a library.
     """
     code = FunctionText()
-    splat = "<" + ", ".join([f"i32 {zero_point}"] * BLOCK) + ">"
+    splat = "<" + ", ".join([f"i32 {zero_point.whole}"] * BLOCK) + ">"
     carried = BYTES if kind == "max" else INTS
     if kind == "max":
         code.declarations[f"declare {BYTES} {LARGEST}({BYTES}, {BYTES})"] = None
@@ -72,7 +73,7 @@ class Pooled(Sums):
         del bodies
         _, width, channels = shape_of(self.source.args[0].ty)
         main = self.of.composite.main
-        kind, zero_point = POOLS[main.op.name], attributes(main).get("zero_point", 0)
+        kind, zero_point = POOLS[main.op.name], attributes(main).get("zero_point", AT_ZERO)
         self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
 
     def start(self, block: Any, run: Any, tile: Any) -> None:

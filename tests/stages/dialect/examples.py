@@ -24,8 +24,8 @@ CONV = {
     "strides": [2, 1],
     "padding": [1, 0, 1, 2],
     "groups": 1,
-    "data_zero_point_x2": 0,
-    "weight_zero_point_x2": 1,
+    "data_zero_point": 0,
+    "weight_zero_point": 0.5,
     "pad_value": 0,
 }
 POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
@@ -37,7 +37,7 @@ INTEGER: dict[str, Example] = {
     "conv2d": Example(
         integer.conv2d,
         (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
-        {**CONV, "groups": 2, "weight_zero_point_x2": 0, "data_zero_point_x2": 256, "pad_value": 3},
+        {**CONV, "groups": 2, "weight_zero_point": 0, "data_zero_point": 128, "pad_value": 3},
     ),
     "bitserial_conv2d": Example(
         integer.bitserial_conv2d,
@@ -71,17 +71,17 @@ INTEGER: dict[str, Example] = {
     "dense": Example(
         integer.dense,
         (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),
-        {"data_zero_point_x2": 1, "weight_zero_point_x2": 0},
+        {"data_zero_point": 0.5, "weight_zero_point": 0},
     ),
     "bitserial_dense": Example(
         integer.bitserial_dense,
         (integers(0, 1, (1, 9), "uint1"), integers(0, 7, (4, 9), "uint3")),
-        {"data_zero_point_x2": 1, "weight_zero_point_x2": 7},
+        {"data_zero_point": 0.5, "weight_zero_point": 3.5},
     ),
     "lookup_dense": Example(
         integer.lookup_dense,
         (integers(0, 1, (1, 9), "uint1"), integers(0, 7, (4, 9), "uint3")),
-        {"data_zero_point_x2": 1, "weight_zero_point_x2": 7},
+        {"data_zero_point": 0.5, "weight_zero_point": 3.5},
     ),
     "add": Example(
         integer.add,
@@ -168,7 +168,7 @@ OTHERS: dict[str, Example] = {
     "batch_dense": Example(
         batch_matmul.batch_dense,
         (integers(0, 255, (2, 1, 3, 17), "uint8"), integers(-128, 127, (2, 10, 17), "int8")),
-        {"data_zero_point_x2": 6, "weight_zero_point_x2": -4},
+        {"data_zero_point": 3, "weight_zero_point": -2},
     ),
     "to_bfloat16": Example(products_of_floats.to_bfloat16, (IMAGE,), {}),
     "from_bfloat16": Example(

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.calls import attributes, dtype_of, shape_of, stated, storage_dtype
 from stages.dialect.names import PREFIX
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
@@ -62,4 +62,4 @@ def _stored(value: Any) -> Any:
     attrs = attributes(value)
     if "dtype" in attrs:
         attrs["dtype"] = str(storage_dtype(attrs["dtype"]))
-    return Call(value.op, value.args, attrs)
+    return Call(value.op, value.args, stated(attrs))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stages.bitpacking.bias_folding import fold_bias
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
+from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import KernelSignature
@@ -91,11 +92,11 @@ def in_bytes(
     return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
 
 
-def products(data_point: int, weight_point: int, pad_value: int = 0) -> dict[str, int]:
+def products(data_point: int, weight_point: int, pad_value: int = 0) -> dict[str, Any]:
     """What products of levels with (doubled) zero points say of themselves."""
     return {
-        "data_zero_point_x2": data_point,
-        "weight_zero_point_x2": weight_point,
+        "data_zero_point": ZeroPoint(data_point),
+        "weight_zero_point": ZeroPoint(weight_point),
         "pad_value": pad_value,
     }
 
@@ -142,9 +143,7 @@ def logical_convolution(
         strides=list(geometry.strides),
         padding=list(geometry.padding),
         groups=1,
-        data_zero_point_x2=points[0],
-        weight_zero_point_x2=points[1],
-        pad_value=pad_value,
+        **products(*points, pad_value),
     )
 
 

@@ -119,8 +119,8 @@ QONNX: dict[str, Example] = {
             (np.full(4, 0.1, np.float32), "float32"),
         ),
         {
-            **{"strides": [2, 2], "block": 3, "data_scale": 0.5, "data_point": -3},
-            **{"scale": 0.25, "point": 7, "low": -128, "high": 127},
+            **{"strides": [2, 2], "block": 3, "data_scale": 0.5, "data_zero_point": -3},
+            **{"scale": 0.25, "zero_point": 7, "low": -128, "high": 127},
         },
     ),
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
+from stages.dialect.zero_point import ZeroPoint
 from stages.numerics import tflite
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -65,8 +66,8 @@ def test_floats_near_a_half_are_quantized_to_the_nearest(
     for _ in range(abs(ulps)):
         real = np.nextafter(real, np.float32(np.copysign(1e9, ulps)))
     found = OPERATORS["relax.qnn.tflite_quantize"].meaning(
-        np.array([real * np.float32(scale)], np.float32), scale=scale, zero_point=7, low=-128,
-        high=127, dtype="int8",
+        np.array([real * np.float32(scale)], np.float32), scale=scale,
+        zero_point=ZeroPoint.of(7), low=-128, high=127, dtype="int8",
     )  # fmt: skip
     assert found.tolist() == [min(max(away_from_zero(Fraction(float(real))) + 7, -128), 127)]
 

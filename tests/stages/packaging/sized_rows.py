@@ -93,7 +93,7 @@ def dense(sized: Sized, key: str, size: int, dtype: str = "int8") -> Any:
     if dtype != "int8":
         x = sized.emit(op.astype(x, dtype), f"{key}.wide")
     weight = sized.rng.integers(-128, 128, (partner(size), size)).astype(np.int8)
-    points = {"data_zero_point_x2": 2, "weight_zero_point_x2": 0}
+    points = {"data_zero_point": 1, "weight_zero_point": 0}
     sums = sized.emit(integer.dense(x, sized.tensor(f"{key}.w", weight), **points), key)
     return sized.net.requantize(sums, key) if dtype == "int8" else sums
 
@@ -127,7 +127,7 @@ def near_ties(sized: Sized, key: str, size: int) -> Any:
     bias = sized.rng.integers(-999, 999, len(weight)).astype(np.float32) * np.float32(0.003)
     x, tensor = sized.bytes(key, 1, 1, 3, size), sized.tensor(f"{key}.w", weight[:, None, None])
     attrs: dict[str, Any] = {"strides": [1, 2], "padding": [0] * 4, "dilation": [1, 1]}
-    points = {"data_zero_point_x2": 6, "weight_zero_point_x2": 0, "pad_value": 0}
+    points = {"data_zero_point": 3, "weight_zero_point": 0, "pad_value": 0}
     sums = sized.emit(integer.conv2d(x, tensor, groups=1, **attrs, **points), f"{key}.sums")
     operands = qdq_pointwise_conv.operands_of(weight, ws, bias, data, out, 128)
     tensors = [sized.tensor(f"{key}.{name}", value) for name, value in operands.items()]

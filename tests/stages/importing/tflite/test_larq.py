@@ -20,6 +20,7 @@ from pipelines.benchmarks import larq_engine
 from pipelines.benchmarks.engines import EngineError, load
 from pipelines.benchmarks.variants import Variant
 from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.zero_point import BIPOLAR
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
@@ -223,7 +224,7 @@ def test_convolutions_are_what_bitserial_kernels_take() -> None:
     ]
     assert [dtype_of(argument.ty) for argument in binding.value.args] == ["uint1", "uint1"]
     attrs = attributes(binding.value)
-    assert (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"]) == (1, 1)
+    assert (attrs["data_zero_point"], attrs["weight_zero_point"]) == (BIPOLAR, BIPOLAR)
 
 
 def test_packed_bits_stay_between_the_operators_of_larq() -> None:

@@ -107,7 +107,7 @@ def test_as_many_registers_as_there_are_bytes(low: int, high: int, fours: int) -
     weights = net.builder.tensor("w", net.rng.integers(-128, 128, (32, 1, 1, 32)).astype(np.int8))
     scale = net.builder.tensor("scale", np.full(32, 1e-3, np.float32))
     attrs = {"strides": [1, 1], "padding": [0] * 4, "groups": 1, "pad_value": 0}
-    points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0}
+    points = {"data_zero_point": 0, "weight_zero_point": 0}
     sums = net.emit(integer.conv2d(net.x, weights, **attrs, **points), "sums")
     y = rescale.rescale(sums, scale, zero_point=5, low=low, high=high, dtype="int8", fits=True)
     model = net.model(looked_up(net, net.emit(y, "bytes"), "t"))

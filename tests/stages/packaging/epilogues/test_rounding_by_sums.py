@@ -37,7 +37,7 @@ def product_of(most: int, largest: float) -> Model:
         [1, 1, 0.5, 0.25, 1, 0.01, 0.3, 0.004], np.float32
     )
     window = {"strides": [1, 1], "padding": [0] * 4, "groups": 1, "pad_value": 0}
-    points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0}
+    points = {"data_zero_point": 0, "weight_zero_point": 0}
     sums = integer.conv2d(x, builder.tensor("w", weights.astype(np.int8)), **window, **points)
     total = relax.op.add(builder.emit(sums, "sums"), builder.tensor("b", bias.astype(np.int32)))
     call = rescale.rescale(

@@ -94,7 +94,7 @@ def test_signed_bytes_are_made_unsigned_where_they_are_quantized(hardware: Hardw
     x = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 8, zero_point=-7)
     flat = net.emit(op.reshape(x, (1, 9 * 11 * 8)), "flat")
     weight = net.rng.integers(-128, 128, (5, 9 * 11 * 8)).astype("int8")
-    points = {"data_zero_point_x2": 4, "weight_zero_point_x2": 0}
+    points = {"data_zero_point": 2, "weight_zero_point": 0}
     sums = net.emit(integer.dense(flat, net.builder.tensor("w", weight), **points), "dense")
     inputs = {"x": net.rng.normal(size=(1, 3, 9, 11)).astype(np.float32) * 3}
     _, program = assert_exact(net.model(sums), inputs, hardware)

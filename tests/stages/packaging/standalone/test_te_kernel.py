@@ -12,6 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import attributes, is_op
+from stages.dialect.zero_point import BIPOLAR
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.graph.composites import PLAIN
@@ -45,8 +46,8 @@ class Net:
             "strides": [1, 1],
             "padding": [kernel // 2] * 4,
             "groups": groups,
-            "data_zero_point_x2": 2 * more.pop("zero_point", -5),
-            "weight_zero_point_x2": 2 * more.pop("weight_zero_point", 0),
+            "data_zero_point": more.pop("zero_point", -5),
+            "weight_zero_point": more.pop("weight_zero_point", 0),
             "pad_value": 0,
         }
         kind, dtype = more.pop("weight_dtype", "int8"), more.pop("dtype", "int8")
@@ -107,7 +108,7 @@ def mobile() -> tuple[Model, dict[str, Array]]:
     weight = net.rng.integers(-128, 128, (11, int(flat.ty.shape[1]))).astype("int8")
     sums = net.emit(
         integer.dense(
-            flat, net.builder.tensor("w", weight), data_zero_point_x2=2, weight_zero_point_x2=0
+            flat, net.builder.tensor("w", weight), data_zero_point=1, weight_zero_point=0
         ),
         "dense",
     )
@@ -134,7 +135,7 @@ def batch() -> tuple[Model, dict[str, Array]]:
     weight = net.rng.integers(-128, 128, (40, 5 * 8 * 12)).astype("int8")
     sums = net.emit(
         integer.dense(
-            flat, net.builder.tensor("w", weight), data_zero_point_x2=2, weight_zero_point_x2=0
+            flat, net.builder.tensor("w", weight), data_zero_point=1, weight_zero_point=0
         ),
         "dense",
     )
@@ -209,8 +210,8 @@ def binary() -> tuple[Model, dict[str, Array]]:
             strides=[1, 1 + number % 2],
             padding=[1, 1, 1, 1],
             groups=1,
-            data_zero_point_x2=1,
-            weight_zero_point_x2=1,
+            data_zero_point=BIPOLAR,
+            weight_zero_point=BIPOLAR,
             pad_value=pad_value,
         )
         x = net.requantize(net.emit(call, f"c{number}"), f"c{number}", largest=1.0)
@@ -229,8 +230,8 @@ def shared_sums() -> tuple[Model, dict[str, Array]]:
         strides=[1, 1],
         padding=[1, 1, 1, 1],
         groups=6,
-        data_zero_point_x2=-14,
-        weight_zero_point_x2=0,
+        data_zero_point=-7,
+        weight_zero_point=0,
         pad_value=0,
     )
     sums = net.emit(call, "sums")
@@ -315,8 +316,8 @@ def test_a_bias_is_a_part_of_the_sums_correction(groups: int) -> None:
 ATTRS = {
     "strides": [1, 1],
     "padding": [1, 1, 1, 1],
-    "data_zero_point_x2": -10,
-    "weight_zero_point_x2": 0,
+    "data_zero_point": -5,
+    "weight_zero_point": 0,
     "pad_value": 0,
 }
 

@@ -13,6 +13,7 @@ from hw.profile import Hardware
 from stages import synthesizing
 from stages.codegen import compile_object
 from stages.dialect.calls import shape_of
+from stages.dialect.zero_point import ZeroPoint
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.kernels.packed_conv2d import border_classes
@@ -95,7 +96,7 @@ def test_more_tasks_than_work_are_never_asked_for() -> None:
 @pytest.mark.parametrize("hardware", (AVX2, SSE2, AARCH64), ids=lambda item: item.name)
 def test_pools_of_bytes(kind: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    zero_point = 7 if kind == "sum" else 0
+    zero_point = ZeroPoint.of(7 if kind == "sum" else 0)
     height, width, channels = 3, 4, 64
     text, declarations = pool_text("pool", kind, zero_point, width * channels, channels)
     size = "define internal void @run(ptr %data, ptr %sums, ptr %shape) alwaysinline {\n"
