@@ -100,6 +100,7 @@ class Scalar(Node):
     """An expression of a kernel: a number, or a vector of them."""
 
     dtype: Any
+    ty: Any
 
     def astype(self, dtype: str) -> Scalar: ...
     def __add__(self, other: Index | float) -> Scalar: ...
@@ -159,10 +160,18 @@ class PrimFunc(Node):
 
     params: Sequence[Any]
     body: Stmt
+    ret_type: Any
     attrs: Mapping[str, Any]
     buffer_map: Mapping[Any, Buffer]
 
+    def script(self) -> str: ...
     def with_attr(self, name: str | Mapping[str, Any], value: Any = ...) -> PrimFunc: ...
+
+class SBlockRV(Node):
+    """A block of a function that is being scheduled."""
+
+class LoopRV(Node):
+    """A loop of a function that is being scheduled."""
 
 class IterVar(Node):
     """An axis of a tensor that TE computes."""

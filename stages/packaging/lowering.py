@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from hw.profile import Hardware
 from stages.codegen import target_of
 from stages.graph.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
 from stages.kinds import Table
+from stages.nodes import Function
 from stages.packaging.emitting.composite import Layer
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.epilogues.channel_blocks import Blocks
@@ -68,7 +68,7 @@ TILED = (Windows,), IN_TILES, ON_LINES
 BYTES = (Widened, Windows), IN_REGISTERS, ANYWHERE
 
 
-def _alone(lower: Callable[[Any, str, Hardware], Kernel]) -> Whole:
+def _alone(lower: Callable[[Function, str, Hardware], Kernel]) -> Whole:
     return lambda layer, symbol: lower(layer.function, symbol, layer.hardware)
 
 
@@ -156,7 +156,7 @@ def described(layer: Layer) -> dict[str, str]:
 
 
 def lower(
-    function: Any,
+    function: Function,
     symbol: str,
     schedule: Table,
     bodies: Table,

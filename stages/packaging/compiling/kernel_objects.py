@@ -9,6 +9,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from stages.codegen import compile_assembly, compile_object, tuning_of
+from stages.nodes import PrimFunc
 from stages.packaging.compiling.assembly import processor, tidied
 from stages.packaging.emitting.kernel import Kernel
 
@@ -34,7 +35,7 @@ class _Unit:
 
     kind: str
     symbol: str
-    function: Any
+    function: PrimFunc
     problem: Mapping[str, Any]
 
 
@@ -72,7 +73,7 @@ def written(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[
     }
 
 
-def _assembly(symbol: str, function: Any, hardware: Hardware) -> bytes:
+def _assembly(symbol: str, function: PrimFunc, hardware: Hardware) -> bytes:
     text = tidied(compile_assembly({symbol: function}, hardware))
     architecture = processor(hardware)
     return (f"\t.arch\t{architecture}\n{text}" if architecture else text).encode()

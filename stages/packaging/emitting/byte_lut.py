@@ -8,12 +8,12 @@ that is not among their own. TBL finds bytes among 64 (`stages.packaging.emittin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from hw.isa import Isa, Part
 from stages.codegen import Text
 from stages.dialect.calls import BYTES, dtype_of, is_op
 from stages.kernels.llvm import FunctionText
+from stages.nodes import Call
 from stages.packaging.emitting.register_lut import looks_up_fours
 
 TABLE = "relax.qnn.table"
@@ -35,7 +35,7 @@ def looked_up_name(dtype: str, count: int) -> str:
     return f"bk_looked_up_{dtype}_{count}"
 
 
-def gives_bytes(call: Any) -> bool:
+def gives_bytes(call: Call) -> bool:
     """Whether an expression is a function of one byte whose values are bytes."""
     return is_op(call, TABLE) and dtype_of(call.ty) in BYTES
 

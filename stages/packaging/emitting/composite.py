@@ -25,6 +25,7 @@ from stages.kernels.packed import (
 )
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kinds import Table
+from stages.nodes import Function, Type, Var
 
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
@@ -36,27 +37,35 @@ class Composite:
     Without tiles a micro-kernel that needs them is replaced by its fallback.
     """
 
-    def __init__(self, function: Any, with_tiles: bool = True) -> None:
+    def __init__(self, function: Function, with_tiles: bool = True) -> None:
         self.function = function
         self.with_tiles = with_tiles
-        self.parameters = list(function.params)
-        self.outputs = outputs_of(function)
+        self.parameters: list[Var] = list(function.params)
+        self.outputs: list[Var] = outputs_of(function)
         bindings = bindings_of(function)
-        self.results = {b.var: b.value for b in bindings if b.var in self.outputs}
+        self.results: dict[Var, Var] = {b.var: b.value for b in bindings if b.var in self.outputs}
         """Output variable → the variable it returns."""
-        self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
+        self.calls: dict[Var, Call] = {
+            b.var: b.value for b in bindings if isinstance(b.value, Call)
+        }
         """Variable → the operator call that computes it, in order."""
 
     @cached_property
-    def main(self) -> Any:
+    def main_or_none(self) -> Call | None:
         """The convolution or pool; None for a composite that is elementwise."""
         names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOLS)
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property
+    def main(self) -> Call:
+        """The convolution or pool, of a composite that has one."""
+        assert self.main_or_none is not None, "an elementwise composite"
+        return self.main_or_none
+
+    @property
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
-        return is_convolution(self.main)
+        return is_convolution(self.main_or_none)
 
     @property
     def is_of_levels(self) -> bool:
@@ -66,12 +75,12 @@ class Composite:
     @property
     def has_micro_kernel(self) -> bool:
         """Whether one computes the sums, those of every channel on its own included."""
-        return self.is_convolution or is_op(self.main, DEPTHWISE_CONVOLUTION)
+        return self.is_convolution or is_op(self.main_or_none, DEPTHWISE_CONVOLUTION)
 
     @property
     def reads_floats(self) -> bool:
         """Whether the composite starts from a float tensor."""
-        return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+        return self.main_or_none is None and dtype_of(self.parameters[0].ty) == "float32"
 
     @property
     def is_picture(self) -> bool:
@@ -84,7 +93,7 @@ class Composite:
         store = self.store_of(self.outputs[0])
         return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
-    def turn_before(self, variable: Any) -> Any:
+    def turn_before(self, variable: Var) -> Call | None:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
@@ -95,14 +104,14 @@ class Composite:
         return None
 
     @cached_property
-    def turn_of_input(self) -> Any:
+    def turn_of_input(self) -> Call | None:
         """The transpose of the float tensor that is read first, reshaped at most; None without."""
         turns = map(self.turn_before, self.calls)
         return next(
             (turn for turn in turns if turn is not None and self._is_first(turn.args[0])), None
         )
 
-    def _is_first(self, variable: Any) -> bool:
+    def _is_first(self, variable: Var) -> bool:
         while variable in self.calls and str(self.calls[variable].op.name) in MOVED:
             variable = self.calls[variable].args[0]
         return bool(variable.same_as(self.parameters[0]))
@@ -129,7 +138,7 @@ class Composite:
     @cached_property
     def extent(self) -> tuple[int, int, int]:
         """Height, width and padded channels of what the epilogue runs over."""
-        if self.main is not None:
+        if self.main_or_none is not None:
             return self._nhwc(self.main.ty)
         for call in self.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
@@ -141,13 +150,13 @@ class Composite:
     @property
     def pictures(self) -> int:
         """How many pictures of a batch the epilogue runs over."""
-        return shape_of(self.main.ty)[0] if self.main is not None else 1
+        return shape_of(self.main.ty)[0] if self.main_or_none is not None else 1
 
-    def _nhwc(self, tensor_type: Any) -> tuple[int, int, int]:
+    def _nhwc(self, tensor_type: Type) -> tuple[int, int, int]:
         _, height, width, channels = (1, 1, 1, *shape_of(tensor_type)[1:])[-4:]
         return height, width, channels
 
-    def store_of(self, output: Any) -> Any:
+    def store_of(self, output: Var) -> Call:
         """The call that writes an output."""
         return self.calls[self.results[output]]
 
@@ -156,7 +165,7 @@ class Composite:
 class Layer:
     """A composite, packed or plain, and for what it is lowered."""
 
-    function: Any
+    function: Function
     schedule: Table
     hardware: Hardware
     with_tiles: bool = True
@@ -188,7 +197,7 @@ class Layer:
     @property
     def is_winograd(self) -> bool:
         """Whether its products are of transformed pictures."""
-        return is_op(self.composite.main, WINOGRAD)
+        return is_op(self.composite.main_or_none, WINOGRAD)
 
     @property
     def is_tiled(self) -> bool:
@@ -198,12 +207,13 @@ class Layer:
     @property
     def is_depthwise(self) -> bool:
         """Whether every channel is convolved on its own, by taps side by side."""
-        return is_op(self.composite.main, DEPTHWISE_CONVOLUTION)
+        return is_op(self.composite.main_or_none, DEPTHWISE_CONVOLUTION)
 
     @property
     def has_pool(self) -> bool:
         """Whether it begins with a pool."""
-        return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
+        main = self.composite.main_or_none
+        return main is not None and str(main.op.name) in POOLS
 
     @property
     def gives_blocks_of_levels(self) -> bool:

@@ -12,10 +12,11 @@ from tvm.script.ir_builder import tirx as T
 from stages.kernels.methods import WORD_BITS
 from stages.kernels.packed import stored_of, stored_row
 from stages.kernels.tables import GROUP, additions
+from stages.nodes import Buffer, Index, Scalar
 
 
 def fill_halo(
-    buffer: Any,
+    buffer: Buffer,
     shape: Sequence[int],
     dtype: str,
     halo: Sequence[int],
@@ -33,7 +34,7 @@ def fill_halo(
     row_size = width * channels
     inside = fills if planes == 1 and len(set(fills)) > 1 else ()
 
-    def run(start: Any, count: int, value: Any) -> None:
+    def run(start: Index, count: int, value: Scalar) -> None:
         if count:
             with T.serial(0, count) as index:
                 word = _in_turn(inside, index, dtype) if inside else value
@@ -60,7 +61,7 @@ def fill_halo(
     assert first == planes
 
 
-def _in_turn(words: Sequence[int], index: Any, dtype: str) -> Any:
+def _in_turn(words: Sequence[int], index: Index, dtype: str) -> Any:
     """The words of a pixel, one after the other, by the number of any of them."""
     place = tirx.truncmod(index, len(words))
     value = tirx.const(words[-1], dtype)

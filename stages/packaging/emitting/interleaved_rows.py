@@ -7,10 +7,11 @@ before it: those of several rows do not wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
+
+from stages.nodes import Buffer, Index, Scalar
 
 ROWS = 4
 """Rows that take turns: as many as an addition takes cycles."""
@@ -21,7 +22,7 @@ def lines_of(count: int) -> int:
     return -(-count // ROWS)
 
 
-def take_turns(number: Any, count: int, emit: Callable[[Sequence[Any]], None]) -> None:
+def take_turns(number: Index, count: int, emit: Callable[[Sequence[Index]], None]) -> None:
     """Emit an item of so many rows in all, given their numbers; the last item may have fewer."""
     full, rest = divmod(count, ROWS)
 
@@ -38,7 +39,7 @@ def take_turns(number: Any, count: int, emit: Callable[[Sequence[Any]], None]) -
             rows(rest)
 
 
-def added_up(totals: Any, length: int, term: Callable[[int, Any], Any]) -> None:
+def added_up(totals: Buffer, length: int, term: Callable[[int, Index], Scalar]) -> None:
     """Emit sums of rows into a buffer, the first term first; `term` is one of a row, at a place."""
     rows = range(int(totals.shape[0]))
     for row in rows:
@@ -48,6 +49,6 @@ def added_up(totals: Any, length: int, term: Callable[[int, Any], Any]) -> None:
             T.buffer_store(totals, totals[row] + term(row, place), [row])
 
 
-def vectors_of(length: int, lanes: int) -> tuple[int, Callable[[Any], Any]]:
+def vectors_of(length: int, lanes: int) -> tuple[int, Callable[[Index], Index]]:
     """Vectors that a row takes, and where each begins: the last one overlaps the one before it."""
     return -(-length // lanes), lambda tile: tirx.min(tile * lanes, length - lanes)

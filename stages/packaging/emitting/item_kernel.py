@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -13,11 +12,14 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.nodes import Buffer, Index, Var
 from stages.packaging.emitting.addressing import slice_of
 from stages.packaging.emitting.halo import fill_halo
 from stages.packaging.emitting.kernel import Kernel
 
-Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
+Arguments = Mapping[Var | str, Buffer]
+"""The buffers of a kernel, by parameter of its composite, or as SCRATCH."""
+Row = Callable[[Arguments, Buffer, Index, Index], None]
 """Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
 SCRATCH = "scratch"
 """Where lines find their own memory among the buffers by parameter."""
@@ -25,7 +27,7 @@ SCRATCH = "scratch"
 
 def row_kernel(
     symbol: str,
-    parameters: Sequence[Any],
+    parameters: Sequence[Var],
     shape: Sequence[int],
     halo: Sequence[int],
     fills: Sequence[int],
@@ -41,10 +43,10 @@ def row_kernel(
     top, _, bottom, _ = halo
     height = shape[1] - top - bottom
 
-    def fill(result: Any) -> None:
+    def fill(result: Buffer) -> None:
         fill_halo(result, shape, dtype, halo, fills, phases)
 
-    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def line(arguments: Arguments, result: Buffer, number: Index) -> None:
         row(arguments, result, tirx.truncdiv(number, height), number % height)
 
     first = fill if any(halo) else None
@@ -54,11 +56,11 @@ def row_kernel(
 
 def line_kernel(
     symbol: str,
-    parameters: Sequence[Any],
+    parameters: Sequence[Var],
     result: tuple[int, str],
     lines: int,
-    line: Callable[[Mapping[Any, Any], Any, Any], None],
-    first: Callable[[Any], None] | None = None,
+    line: Callable[[Arguments, Buffer, Index], None],
+    first: Callable[[Buffer], None] | None = None,
     text: str = "",
     scratch: tuple[int, str] = (0, "int32"),
 ) -> Kernel:
@@ -73,7 +75,7 @@ def line_kernel(
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        arguments: dict[Any, Any] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
+        arguments: dict[Var | str, Buffer] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
         written = T.arg("o0", T.Buffer((size,), dtype))
         own = T.arg("scratch", T.Buffer((max(1, room),), room_dtype))  # no buffer is empty
         if room:
@@ -91,6 +93,6 @@ def line_kernel(
     return Kernel(builder.get(), room * np.dtype(room_dtype).itemsize, lines)
 
 
-def _buffer(parameter: Any) -> Any:
+def _buffer(parameter: Var) -> Buffer:
     dtype = str(storage_dtype(dtype_of(parameter.ty)))
     return T.Buffer((prod(shape_of(parameter.ty)),), dtype)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stages.nodes import PrimFunc
+
 TASKS, TASKS_OF_TILES = 4, 2
 """Tasks that a call is split into for each thread, of several; and where it uses matrix tiles: what
 overlaps within a task is more."""
@@ -18,7 +20,7 @@ class Helper:
     """A function that kernels call: compiled beside them, not into them; equal ones are one."""
 
     symbol: str
-    function: Any
+    function: PrimFunc
     problem: Mapping[str, Any]
     """All that decides its code but the processor, as plain JSON data."""
 
@@ -41,7 +43,7 @@ class Few:
 class Kernel:
     """A lowered composite: its PrimFunc, scratch per thread, and how many tasks it can use."""
 
-    function: Any
+    function: PrimFunc
     scratch_bytes: int
     max_tasks: int
     temporaries: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.sharing import shared
 from stages.kernels.packed import stored_of
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Var
 from stages.packaging.emitting.addressing import call_on, output_offset
 from stages.packaging.epilogues.elements import Computed
 from stages.packaging.epilogues.level_packing import planes_text, tables_text
@@ -31,7 +32,7 @@ class BlockStore:
     count = 1
     """Buffers."""
 
-    def __init__(self, places: ResultPlaces, number: int, output: Any) -> None:
+    def __init__(self, places: ResultPlaces, number: int, output: Var) -> None:
         self.places, self.output = places, output
         self.name = f"bk_stored_{number}"
         """The function that stores."""
@@ -50,7 +51,7 @@ class BlockStore:
                 with T.serial(channels, BLOCK) as lane:
                     T.buffer_store(buffer, tirx.const(0, "uint8"), [lane])
 
-    def put(self, found: Computed, lane: Any) -> None:
+    def put(self, found: Computed, lane: Index) -> None:
         """Emit what is kept of a channel."""
         for buffer, value in zip(self.buffers, self.values(found), strict=True):
             T.buffer_store(buffer, shared(value), [lane])
@@ -59,7 +60,7 @@ class BlockStore:
         """What that is, one for each buffer."""
         raise NotImplementedError
 
-    def close(self, block: Any, y: Any, x: Any) -> None:
+    def close(self, block: Index, y: Index, x: Index) -> None:
         """Emit what stores a block's channels of a pixel."""
         result = self.places.buffer_of(self.output)
         place = result[output_offset(self.output, self.call, block, y, x)]
@@ -70,7 +71,7 @@ class BlockStore:
 class Planes(BlockStore):
     """Words of bits, of the binary digits of levels."""
 
-    def __init__(self, places: ResultPlaces, number: int, output: Any) -> None:
+    def __init__(self, places: ResultPlaces, number: int, output: Var) -> None:
         super().__init__(places, number, output)
         self.stored = stored_of(attributes(self.call))
         self.count = self.stored.bits
@@ -103,7 +104,7 @@ class Tables(BlockStore):
         return [found.value]
 
 
-def block_store(places: ResultPlaces, number: int, output: Any) -> BlockStore | None:
+def block_store(places: ResultPlaces, number: int, output: Var) -> BlockStore | None:
     """What stores an output by whole blocks, if that is how it lies."""
     call = places.composite.store_of(output)
     if is_op(call, "relax.qnn.bitpack"):

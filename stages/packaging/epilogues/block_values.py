@@ -18,6 +18,7 @@ from stages.dialect.numbers import MAGIC
 from stages.dialect.unstored import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels.packed import CONVOLUTION
+from stages.nodes import Call, Var, VarBinding
 from stages.packaging.epilogues.block_vectors import HALF, MOST, Vectors, packing
 from stages.packaging.epilogues.outputs import SAME
 from stages.packaging.epilogues.threshold_counts import FEW, THRESHOLD
@@ -60,14 +61,14 @@ class Values(Vectors):
             **dict.fromkeys(SAME, lambda call: self._operand(call.args[0])),
         }
 
-    def emit(self, binding: Any) -> None:
+    def emit(self, binding: VarBinding) -> None:
         """Compute what an operator gives; StageError for one that has no form here."""
         op = str(binding.value.op.name)
         if op not in self._operators:
             raise StageError(f"operator {op} has no epilogue form")
         self.values[binding.var] = self._operators[op](binding.value)
 
-    def _lanes(self, variable: Any, row: int = 0) -> str:
+    def _lanes(self, variable: Var, row: int = 0) -> str:
         """A tensor parameter [..., C], `row` rows down.
 
         Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
@@ -77,11 +78,11 @@ class Values(Vectors):
         source = self.pointer(f"%{variable.name}", str(row * shape_of(variable.ty)[-1] * size))
         return self.let(f"load volatile {self._kind(variable)}, ptr {source}, align {size}")
 
-    def _kind(self, variable: Any) -> str:
+    def _kind(self, variable: Var) -> str:
         """The vectors that a tensor is read by."""
         return f"<{self.count} x {ELEMENTS[dtype_of(variable.ty)]}>"
 
-    def _operand(self, variable: Any) -> Value:
+    def _operand(self, variable: Var) -> Value:
         if variable not in self.values:
             self.values[variable] = Value(self.ints, self.load(self.ints, "%sums", 4))
         return self.values[variable]
@@ -135,7 +136,7 @@ class Values(Vectors):
             return value
         return self.let(f"add {kind} {value}, {self.constant(kind, constant)}")
 
-    def _sums(self, call: Any) -> Value:
+    def _sums(self, call: Call) -> Value:
         """`scale * raw + bias`; the bias pointer is at the pixel's border class."""
         ints, raw = self.ints, self.load(self.ints, "%sums", 4)
         if self.biased:
@@ -143,12 +144,12 @@ class Values(Vectors):
         scaled = self.let(f"mul {ints} {raw}, {self.constant(ints, attributes(call)['scale'])}")
         return Value(ints, self.let(f"add {ints} {scaled}, {self._lanes(call.args[2])}"))
 
-    def _from_bytes(self, call: Any) -> Value:
+    def _from_bytes(self, call: Call) -> Value:
         loaded = self.load(self.bytes, f"%{call.args[0].name}", 1)
         wide = self.let(f"zext {self.bytes} {loaded} to {self.words}")
         return Value(self.words, wide, reach=MOST)
 
-    def _threshold(self, call: Any) -> Value:
+    def _threshold(self, call: Call) -> Value:
         data, thresholds, flip = call.args
         value, kind = self._operand(data), self._kind(thresholds)
         lanes = self._comparable(value, kind)
@@ -174,7 +175,7 @@ class Values(Vectors):
             return self.saturated(self.integer(value, self.ints))
         return value.name if kind == self.floats else self.integer(value, kind)
 
-    def _reached(self, thresholds: Any, kind: str, mask: Callable[[str], str]) -> str:
+    def _reached(self, thresholds: Var, kind: str, mask: Callable[[str], str]) -> str:
         """How many rows of a long table have their mask set."""
         rows, channels = shape_of(thresholds.ty)
         size = storage_dtype(dtype_of(thresholds.ty)).itemsize
@@ -188,7 +189,7 @@ class Values(Vectors):
 
         return self.loop(str(rows), [(kind, "zeroinitializer")], one_row)[0]
 
-    def _add(self, call: Any) -> Value:
+    def _add(self, call: Call) -> Value:
         attrs = attributes(call)
         values = [self._operand(argument) for argument in call.args]
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
@@ -198,7 +199,7 @@ class Values(Vectors):
         total = self.let(f"add {kind} {left}, {right}")
         return Value(kind, self._plus(kind, total, -points), reach=reach)
 
-    def _saturate(self, call: Any) -> Value:
+    def _saturate(self, call: Call) -> Value:
         attrs = attributes(call)
         value = self._operand(call.args[0])
         kind = self._shortest(value.reach + abs(attrs["offset"]))
@@ -239,7 +240,7 @@ class Values(Vectors):
         bits = self.let(f"bitcast {self.floats} {moved} to {self.ints}")
         return self.let(f"sub {self.ints} {bits}, {self.constant(self.ints, MAGIC_BITS)}")
 
-    def _requantize(self, call: Any) -> Value:
+    def _requantize(self, call: Call) -> Value:
         data, multiplier, offset = call.args
         attrs, integers = attributes(call), self.integer(self._operand(data), self.ints)
         lanes = self.let(f"sitofp {self.ints} {integers} to {self.floats}")

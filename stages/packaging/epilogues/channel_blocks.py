@@ -20,7 +20,9 @@ from stages.graph.bindings import bindings_of, outputs_of
 from stages.kernels.packed import is_convolution, stored_of
 from stages.kernels.signature import BLOCK
 from stages.kernels.tables import ENTRIES
+from stages.nodes import Call, Index, Var, VarBinding
 from stages.packaging.emitting.addressing import border_class, output_offset
+from stages.packaging.emitting.composite import Composite
 from stages.packaging.epilogues.block_values import Value, Values
 from stages.packaging.epilogues.block_vectors import BYTES, HALF
 from stages.packaging.epilogues.level_packing import entries, stored_words
@@ -31,7 +33,7 @@ from stages.packaging.sums.parts import Finisher
 class Epilogue(Values):
     """Emits the epilogue of one packed composite."""
 
-    def __init__(self, composite: Any, biased: bool) -> None:
+    def __init__(self, composite: Composite, biased: bool) -> None:
         super().__init__(biased)
         self.composite = composite
         self.stores = {
@@ -60,10 +62,10 @@ class Epilogue(Values):
         function = self.function(name, [f"ptr noalias {p}" for p in ("%sums", *reads, *writes)])
         return function, list(self.declarations)
 
-    def _inner(self, output: Any) -> Any:
+    def _inner(self, output: Var) -> Any:
         return self.composite.results[output]
 
-    def _pointer_of(self, variable: Any) -> tuple[str, Any]:
+    def _pointer_of(self, variable: Var) -> tuple[str, Any]:
         """Where what a variable holds is stored, and as which output."""
         for number, output in enumerate(self.composite.outputs):
             if self._inner(output).same_as(variable):
@@ -86,17 +88,17 @@ class Epilogue(Values):
             masks.append(bit)
         return masks
 
-    def _bitpack(self, binding: Any) -> list[str]:
+    def _bitpack(self, binding: VarBinding) -> list[str]:
         value = self.values[binding.value.args[0]]
         bits = self._level_bits(value, attributes(binding.value)["bits"])
         return [self.mask_word(bit, self.count) for bit in bits]
 
-    def _to_bytes(self, binding: Any) -> list[str]:
+    def _to_bytes(self, binding: VarBinding) -> list[str]:
         narrow = self.integer(self.values[binding.value.args[0]], self.bytes)
         self.store(self.bytes, narrow, self._pointer_of(binding.var)[0], 1, 0)
         return []
 
-    def _to_tables(self, binding: Any) -> list[str]:
+    def _to_tables(self, binding: VarBinding) -> list[str]:
         """Tables of the channels, each as wide as `HALF` bytes."""
         attrs, place = attributes(binding.value), 0
         narrow = self.integer(self.values[binding.value.args[0]], self.bytes)
@@ -107,7 +109,7 @@ class Epilogue(Values):
                 place += ENTRIES
         return []
 
-    def _store_words(self, binding: Any, digits: list[str]) -> None:
+    def _store_words(self, binding: VarBinding, digits: list[str]) -> None:
         if not digits:
             return
         pointer, output = self._pointer_of(binding.var)
@@ -134,7 +136,7 @@ class Blocks(Finisher):
         """Task 0 writes what surrounds every output."""
         fill_halos(self.of)
 
-    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and block."""
         of, composite = self.of, self.of.composite
         calls = list(composite.calls.values())
@@ -148,7 +150,9 @@ class Blocks(Finisher):
         T.evaluate(T.call_extern("void", self.name, T.address_of(of.scratch[sums]), *pointers))
 
 
-def parameter_offset(parameter: Any, calls: Sequence[Any], block: Any, y: Any, x: Any) -> Any:
+def parameter_offset(
+    parameter: Var, calls: Sequence[Call], block: Index, y: Index, x: Index
+) -> Any:
     """Element of a parameter that an epilogue's pointer stands at.
 
     `calls` are the composite's operator calls. Operands of the main operator that the epilogue

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.kernels.llvm import NEAREST, FunctionText
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.elements import Elements
@@ -71,7 +71,7 @@ class Lanes(VectorFinisher):
             self.of.include(*words_text())
         self.results.include()
 
-    def fetch(self, block: Any, pixel: Pixel) -> None:
+    def fetch(self, block: Index, pixel: Pixel) -> None:
         """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
         composite, arguments = self.of.composite, self.of.arguments
         shape = (composite.pictures, self.of.height, self.of.width, self.outputs)
@@ -96,7 +96,7 @@ class Lanes(VectorFinisher):
         """The epilogues of a tile, with its bytes looked up together where tables are large."""
         self.results.tables.together(pixels)
 
-    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
         size = self.of.sums.strip
         full, rest = divmod(self.outputs * self.of.pixels, size)
@@ -112,7 +112,7 @@ class Lanes(VectorFinisher):
                     self._channels(strip, y, x, sums, rest)
         self.results.fill_up(strip, y, x)
 
-    def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
+    def _channels(self, strip: Index, y: Index, x: Index, sums: Index, count: int) -> None:
         """So many channels of a strip, by vectors as long as there are channels for one."""
         if self.results.tables.is_looked_up:
             self.results.tables.store_kept(self.position(strip, y, x, 0), count)
@@ -124,11 +124,13 @@ class Lanes(VectorFinisher):
                     self._vector(strip, y, x, sums, first + part * width, width)
                 first += width * times
 
-    def _vector(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any, width: int) -> None:
+    def _vector(
+        self, strip: Index, y: Index, x: Index, sums: Index, lane: Index, width: int
+    ) -> None:
         """So many channels from a lane of a strip on."""
         loop = self.loop if width >= MIN_LANES else self.parts
 
-        def each(emit: Callable[[Any, Position, Any], None]) -> None:
+        def each(emit: Callable[[Index, Position, Scalar], None]) -> None:
             with loop(0, width) as inner:
                 at = self.position(strip, y, x, lane + inner)
                 emit(inner, at, self.of.scratch[sums + lane + inner])
@@ -136,7 +138,7 @@ class Lanes(VectorFinisher):
         apart = computed_apart(self.elements, each, width)
         packed = self.results.packed_buffers(width)
 
-        def channel(inner: Any, at: Position, raw: Any) -> None:
+        def channel(inner: Index, at: Position, raw: Scalar) -> None:
             values = self.elements.at(at, raw, apart, inner)
             self.results.put(at, values, packed, (inner, lane + inner), width)
 

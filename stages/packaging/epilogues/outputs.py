@@ -14,6 +14,7 @@ from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.expressions import saturates
 from stages.dialect.infer import limits
 from stages.kernels.packed import stored_row
+from stages.nodes import Call, Index, Var
 from stages.packaging.emitting.byte_lut import gives_bytes, looks_up
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.halo import fill_halo, fills_of
@@ -35,10 +36,10 @@ PACKED = ("relax.qnn.bitpack", "relax.qnn.to_tables")
 class Position:
     """An element of the result, whose height and width are `extent`."""
 
-    picture: Any
-    y: Any
-    x: Any
-    channel: Any
+    picture: Index
+    y: Index
+    x: Index
+    channel: Index
     extent: tuple[int, int]
 
     def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Any:
@@ -66,14 +67,14 @@ class Surroundings:
     phases: int = 1
 
 
-def halo_of(call: Any) -> list[int]:
+def halo_of(call: Call) -> list[int]:
     """The halo (top, left, bottom, right) that a call takes a picture out of."""
     (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
     stored_height, stored_width, _ = shape_of(call.args[0].ty)
     return [top, left, stored_height - height - top, stored_width - width - left]
 
 
-def surroundings(call: Any) -> Surroundings | None:
+def surroundings(call: Call) -> Surroundings | None:
     """What a call writes around a picture, for one that only puts a halo around it."""
     if is_op(call, "relax.qnn.to_bytes"):
         attrs = attributes(call)
@@ -104,18 +105,18 @@ def fill_halos(of: Composition) -> None:
                 fill_halo(result, shape, dtype, found.halo, fills, found.phases)
 
 
-def _packed_halo(call: Any) -> Sequence[int]:
+def _packed_halo(call: Call) -> Sequence[int]:
     """The halo around planes or tables; nothing around what is stored otherwise."""
     halo: Sequence[int] = attributes(call)["halo"] if is_packed(call) else ()
     return halo
 
 
-def is_packed(call: Any) -> bool:
+def is_packed(call: Call) -> bool:
     """Whether a call stores levels as planes or tables."""
     return str(call.op.name) in PACKED
 
 
-def is_handed_on(call: Any) -> bool:
+def is_handed_on(call: Call) -> bool:
     """Whether what a call gives is what it is given, as far as that goes, in another place."""
     return str(call.op.name) in SAME or is_packed(call) or surroundings(call) is not None
 
@@ -124,14 +125,20 @@ def is_handed_on(call: Any) -> bool:
 class Finish:
     """How vectors of an output are stored: by way of which bytes."""
 
-    bytes: Any
+    bytes: Var
     """The variable of a composite that is computed lane by lane."""
     packs: bool
     """Whether these are int32 that instructions saturate."""
-    table: Any
+    table: Var | None
     """The parameter of a composite with a value for each byte; None if nothing is looked up."""
     bounds: tuple[int, int] = (0, 0)
     """The smallest and the largest byte that is looked up, if something is."""
+
+    @property
+    def lut(self) -> str:
+        """The name of that parameter."""
+        assert self.table is not None, "nothing is looked up"
+        return self.table.name
 
     @property
     def dtype(self) -> str:
@@ -139,7 +146,7 @@ class Finish:
         return dtype_of(self.bytes.ty)
 
 
-def finish_of(composite: Composite, output: Any, isa: Isa) -> Finish:
+def finish_of(composite: Composite, output: Var, isa: Isa) -> Finish:
     """How a composite's output is finished."""
     variable, table, bounds = _moved(composite, composite.results[output]), None, (0, 0)
     call: Any = composite.calls.get(variable)
@@ -150,14 +157,14 @@ def finish_of(composite: Composite, output: Any, isa: Isa) -> Finish:
     return Finish(variable, packs(isa) and call is not None and saturates(call), table, bounds)
 
 
-def _bounds(call: Any, dtype: str) -> tuple[int, int]:
+def _bounds(call: Call, dtype: str) -> tuple[int, int]:
     """The smallest and the largest byte that an operator gives, None for no operator."""
     smallest, largest = limits(dtype)
     attrs = {} if call is None or str(call.op.name) not in ELEMENTWISE else attributes(call)
     return max(smallest, attrs.get("low", smallest)), min(largest, attrs.get("high", largest))
 
 
-def _moved(composite: Composite, variable: Any) -> Any:
+def _moved(composite: Composite, variable: Var) -> Any:
     """The variable with the same values at the same positions, before they are stored."""
     while (call := composite.calls.get(variable)) is not None:
         if not is_handed_on(call):

@@ -17,13 +17,14 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.dialect.sharing import shared
 from stages.dialect.unstored import LONGEST_WORD
 from stages.kernels.signature import BLOCK
+from stages.nodes import Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.epilogues.elements import ANY, Apart, Elements
 from stages.packaging.epilogues.outputs import Position
 from stages.packaging.epilogues.saturation import WORDS, packs
 from stages.packaging.epilogues.threshold_counts import FEW, counted_in, number_of
 
-Each = Callable[[Callable[[Any, Position, Any], None]], None]
+Each = Callable[[Callable[[Index, Position, Scalar], None]], None]
 """Emits a loop over the lanes of a vector, each with its position and its raw sum."""
 
 
@@ -43,18 +44,18 @@ def computed_apart(elements: Elements, each: Each, width: int) -> Apart:
     return apart
 
 
-def _in_words(elements: Elements, call: Any, width: int) -> bool:
+def _in_words(elements: Elements, call: Call, width: int) -> bool:
     """Whether an instruction saturates what a vector compares to 16 bits."""
     is_long = elements.reaches.get(call.args[0], ANY) > LONGEST_WORD
     is_short = dtype_of(call.args[1].ty) == "int16"
     return is_short and is_long and width == BLOCK and packs(elements.of.isa)
 
 
-def _words(elements: Elements, variable: Any, each: Each, apart: Apart, width: int) -> Any:
+def _words(elements: Elements, variable: Var, each: Each, apart: Apart, width: int) -> Any:
     """A buffer of a variable's integers as the nearest ones of 16 bits."""
     wide, words = (T.alloc_buffer((width,), kind) for kind in ("int32", "int16"))
 
-    def store(lane: Any, at: Position, raw: Any) -> None:
+    def store(lane: Index, at: Position, raw: Scalar) -> None:
         values = elements.at(at, raw, apart, lane, until=variable)
         T.buffer_store(wide, shared(values[variable].longest), [lane])
 
@@ -63,14 +64,14 @@ def _words(elements: Elements, variable: Any, each: Each, apart: Apart, width: i
     return words
 
 
-def _count(elements: Elements, call: Any, each: Each, apart: Apart, width: int) -> Any:
+def _count(elements: Elements, call: Call, each: Each, apart: Apart, width: int) -> Any:
     """A buffer of how many thresholds are reached."""
     source, table, flip = call.args
     kind = counted_in(dtype_of(table.ty), elements.of.isa)
     compared = T.alloc_buffer((width,), dtype_of(table.ty))
     counts = T.alloc_buffer((width,), kind)
 
-    def begin(lane: Any, at: Position, raw: Any) -> None:
+    def begin(lane: Index, at: Position, raw: Scalar) -> None:
         values = elements.at(at, raw, apart, lane, until=source)
         value = elements.compared(call, values, at, apart, lane)
         T.buffer_store(compared, shared(value), [lane])
@@ -79,7 +80,7 @@ def _count(elements: Elements, call: Any, each: Each, apart: Apart, width: int) 
     each(begin)
     with T.serial(0, shape_of(table.ty)[0]) as row:
 
-        def count(lane: Any, at: Position, raw: Any) -> None:
+        def count(lane: Index, at: Position, raw: Scalar) -> None:
             del raw
             limits = replace(elements.limits_of(call, at.channel), rows=[row])
             (hit,) = limits.reached(call, compared[lane], elements.operand(flip, at))

@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.numbers import fence
 from stages.dialect.sharing import shared
 from stages.kernels.signature import BLOCK
+from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.emitting.byte_lut import looked_up_name, looked_up_text
 from stages.packaging.emitting.vector_loops import on_stack
@@ -44,7 +45,7 @@ class Results:
         self.block_stores = {output: store for output, store in found.items() if store is not None}
         """Outputs that are stored a block of channels at a time."""
         others = [output for output in outputs if output not in self.block_stores]
-        self.finishes: Mapping[Any, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
+        self.finishes: Mapping[Var, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
         """How each of the others is finished."""
         self.tables = TileTables(lanes, places, self.finishes)
 
@@ -61,7 +62,7 @@ class Results:
         self.tables.include()
 
     @contextmanager
-    def of_pixel(self, strip: Any, y: Any, x: Any, count: int) -> Iterator[None]:
+    def of_pixel(self, strip: Index, y: Index, x: Index, count: int) -> Iterator[None]:
         """Where so many channels of a strip are computed; in the end what is stored by the block
         is stored."""
         if not self.block_stores:
@@ -74,7 +75,7 @@ class Results:
             for store in self.block_stores.values():
                 store.close(strip, y, x)
 
-    def packed_buffers(self, width: int) -> Mapping[Any, Any]:
+    def packed_buffers(self, width: int) -> Mapping[Var, Buffer]:
         """Output → a buffer for integers that instructions saturate, of a vector of channels."""
         wide = [output for output, finish in self.finishes.items() if finish.packs]
         return {o: T.alloc_buffer((BLOCK,), "int32") for o in wide} if width == BLOCK else {}
@@ -82,9 +83,9 @@ class Results:
     def put(
         self,
         at: Position,
-        values: Mapping[Any, Computed],
-        packed: Mapping[Any, Any],
-        lane: tuple[Any, Any],
+        values: Mapping[Var, Computed],
+        packed: Mapping[Var, Buffer],
+        lane: tuple[Index, Index],
         width: int,
     ) -> None:
         """Emit what keeps or stores a position of all outputs.
@@ -107,7 +108,7 @@ class Results:
         for output, store in self.block_stores.items():
             store.put(values[self.composite.results[output]], in_strip)
 
-    def as_stored(self, value: Any, buffer: Any) -> Any:
+    def as_stored(self, value: Scalar, buffer: Buffer) -> Any:
         """A value in the type it is stored in; a float that integers were made to has one zero."""
         if self.composite.is_of_levels and str(buffer.dtype) == "float32":
             return value + fence(tirx.const(0.0, "float32"))  # TIR would leave a bare 0 out
@@ -118,7 +119,7 @@ class Results:
         is_kept = self.tables.keeps_bytes
         return finish.table is not None and not is_kept and width in LOOKED_UP_AT_ONCE
 
-    def end(self, packed: Mapping[Any, Any], at: Position, width: int) -> None:
+    def end(self, packed: Mapping[Var, Buffer], at: Position, width: int) -> None:
         """Emit what stores `packed` integers, and looks up values of bytes, from the first channel
         at a position on."""
         for output, finish in self.finishes.items():
@@ -126,10 +127,10 @@ class Results:
             if output in packed:
                 call_on(SATURATED + finish.dtype, packed[output][0], place)
             if self._looks_up(finish, width):
-                values = self.of.arguments[finish.table.name][0]
+                values = self.of.arguments[finish.lut][0]
                 call_on(looked_up_name(finish.dtype, width), values, place, place)
 
-    def fill_up(self, strip: Any, y: Any, x: Any) -> None:
+    def fill_up(self, strip: Index, y: Index, x: Index) -> None:
         """Emit zeros behind the last channel of a pixel."""
         places = self.places
         more = {output: places.stored(output) - places.channels for output in self.finishes}

@@ -19,6 +19,7 @@ from stages.dialect.calls import attributes
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers import TIR
 from stages.dialect.unstored import LONGEST_WORD
+from stages.nodes import Buffer, Call, Index, Scalar
 from stages.packaging.epilogues.saturation import packs
 
 THRESHOLD = "relax.qnn.threshold"
@@ -30,11 +31,11 @@ FEW = 7
 class Limits:
     """The thresholds of a channel, rows of a tensor [T, C], as `elementwise.Rows` has them."""
 
-    tensor: Any
+    tensor: Buffer
     size: int
     channels: int
-    channel: Any
-    rows: Sequence[Any] | None = None
+    channel: Index
+    rows: Sequence[Index] | None = None
     """Which of them; all if it is not told."""
 
     @property
@@ -42,14 +43,14 @@ class Limits:
         """Their type."""
         return str(self.tensor.dtype)
 
-    def count(self, holds: Callable[[Any], Any]) -> Any:
+    def count(self, holds: Callable[[Scalar], Scalar]) -> Sequence[Scalar]:
         """Not a number yet, but the conditions."""
         rows = range(self.size) if self.rows is None else self.rows
         return [holds(self.tensor[row * self.channels + self.channel]) for row in rows]
 
-    def reached(self, call: Any, value: Any, flip: Any) -> Sequence[Any]:
+    def reached(self, call: Call, value: Scalar, flip: Scalar) -> Sequence[Any]:
         """Which of these thresholds a value reaches, by the operator's own arithmetic."""
-        found: Sequence[Any] = ARITHMETIC[THRESHOLD](TIR, value, self, flip, **attributes(call))
+        found: Sequence[Scalar] = ARITHMETIC[THRESHOLD](TIR, value, self, flip, **attributes(call))
         return found
 
 
@@ -64,7 +65,7 @@ def counted_in(dtype: str, isa: Isa) -> str:
     return "int32" if dtype == "float32" else dtype
 
 
-def count_of(reached: Sequence[Any], kind: str, isa: Isa) -> Any:
+def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Any:
     """How many conditions hold, of which each implies those in front of it.
 
     So the last one that holds tells. Where masks have registers of their own a move under a mask
@@ -78,19 +79,19 @@ def count_of(reached: Sequence[Any], kind: str, isa: Isa) -> Any:
     return reduce(lambda one, other: one + other, (number_of(hit, kind) for hit in reached))
 
 
-def number_of(hit: Any, kind: str) -> Any:
+def number_of(hit: Scalar, kind: str) -> Any:
     """1 if a condition holds, else 0."""
     return tirx.Select(hit, tirx.const(1, kind), tirx.const(0, kind))
 
 
-def digit_of(reached: Sequence[Any], digit: int) -> Any:
+def digit_of(reached: Sequence[Scalar], digit: int) -> Any:
     """A binary digit of how many conditions hold, as a byte."""
     chosen = reached[(1 << digit) - 1 :: 1 << digit]
     bits = [number_of(hit, "uint8") for hit in chosen] or [tirx.const(0, "uint8")]
     return reduce(lambda one, other: one ^ other, bits)
 
 
-def comparable(value: Any, dtype: str, reach: int) -> Any:
+def comparable(value: Scalar, dtype: str, reach: int) -> Any:
     """A value, at most `reach` in size, as what thresholds of a type are compared with.
 
     Those of 16 bits are at most the longest word and above the smallest one: what is beyond them

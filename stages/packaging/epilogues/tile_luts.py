@@ -13,6 +13,7 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on, widths
 from stages.packaging.emitting.register_lut import looks_up_fours, name_of, text_of
 from stages.packaging.emitting.vector_loops import on_stack
@@ -25,7 +26,7 @@ class TileTables:
     """Looks bytes up, a tile at a time, for the results of a composite."""
 
     def __init__(
-        self, lanes: VectorFinisher, places: ResultPlaces, finishes: Mapping[Any, Finish]
+        self, lanes: VectorFinisher, places: ResultPlaces, finishes: Mapping[Var, Finish]
     ) -> None:
         self.lanes, self.places, self.finishes = lanes, places, finishes
         self.of = lanes.of
@@ -76,7 +77,7 @@ class TileTables:
             }
             pixels()
             for output, finish in outputs.items():
-                values, found = self.of.arguments[finish.table.name], self.kept[output]
+                values, found = self.of.arguments[finish.lut], self.kept[output]
                 places = values[0], found[0], found[0]
                 name = name_of(finish.dtype, finish.bounds, self._size)
                 call_on(name, *places)
@@ -84,7 +85,7 @@ class TileTables:
             pixels()
             self.kept, self.is_looked_up = {}, False
 
-    def keep(self, output: Any, value: Any, lane: Any) -> None:
+    def keep(self, output: Var, value: Scalar, lane: Index) -> None:
         """Keep a byte, of a lane of the current pixel."""
         T.buffer_store(self.kept[output], value, [self._own + lane])
 

@@ -8,9 +8,10 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import FEW_REGISTERS, MIN_LANES
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.emitting.vector_loops import Loop, with_vectors
 from stages.packaging.epilogues.outputs import Position
 from stages.packaging.sums.parts import Finisher
 
@@ -24,7 +25,7 @@ class VectorFinisher(Finisher):
     def made(self, make: Callable[[], Kernel]) -> Kernel:
         """The kernel, its epilogue as vectors if there is a way."""
 
-        def by(loop: Any) -> Kernel:
+        def by(loop: Loop) -> Kernel:
             self.loop = loop
             return make()
 
@@ -46,7 +47,9 @@ class VectorFinisher(Finisher):
         """How vectors of a strip, or channels that are too few for one, are gone through."""
         return T.unroll if self.of.sums.is_direct else T.serial
 
-    def position(self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None) -> Position:
+    def position(
+        self, strip: Index, y: Index, x: Index, lane: Index, size: int | None = None
+    ) -> Position:
         """A lane of a strip, of as many as are finished together unless another `size` is told."""
         first = strip * (self.of.sums.strip if size is None else size)
         extent = self.of.height, self.of.width

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -16,6 +15,7 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.dialect.infer import limits
 from stages.graph.bindings import outputs_of
 from stages.graph.composites import calls_in
+from stages.nodes import Buffer, Call, Function, Index, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.emitting.byte_lut import (
     first_entry,
@@ -24,7 +24,7 @@ from stages.packaging.emitting.byte_lut import (
     looked_up_text,
     looks_up,
 )
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, line_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.register_lut import looks_up_fours, name_of, text_of
 
@@ -32,14 +32,14 @@ LINE = 512
 """Bytes that are looked up with one load of a LUT that takes 16 registers."""
 
 
-def is_table(function: Any, isa: Isa) -> bool:
+def is_table(function: Function, isa: Isa) -> bool:
     """Whether a plain composite gives bytes that are functions of one byte, and nothing else."""
     calls = calls_in(function)
     is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
     return is_alone and gives_bytes(calls[0]) and looks_up(isa)
 
 
-def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_table(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel: items of work are registers of bytes, the last of them perhaps in part.
 
     Where a table takes many registers, items are as many bytes as are worth loading it.
@@ -55,7 +55,7 @@ def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     return line_kernel(symbol, function.params, result, lines, piece, text=text)
 
 
-def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
+def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -> Kernel:
     """The kernel whose items are lines of bytes; the last one has the rest of them too."""
     dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
     lines = max(1, size // LINE)
@@ -64,7 +64,7 @@ def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
     texts = [text_of(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes]
     text = "\n".join(dict.fromkeys(line for body, more in texts for line in (*more, body)))
 
-    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def line(arguments: Arguments, result: Buffer, number: Index) -> None:
         data, values = (arguments[argument] for argument in call.args)
 
         def look_up(length: int) -> None:
@@ -89,7 +89,7 @@ def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
 
 
 def _piece(
-    call: Any, size: int, count: int, arguments: Mapping[Any, Any], result: Any, number: Any
+    call: Call, size: int, count: int, arguments: Arguments, result: Buffer, number: Index
 ) -> None:
     """One of the registers of bytes."""
     data, values = (arguments[argument] for argument in call.args)

@@ -6,9 +6,6 @@ it is, which is rare, that sum is taken anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
@@ -18,26 +15,27 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.settling import MAGIC, OPERANDS, SETTLE
 from stages.dialect.sharing import shared
 from stages.graph.bindings import bindings_of
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.nodes import Buffer, Function, Index
+from stages.packaging.emitting.item_kernel import Arguments, line_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 MOST_LANES = 64
 
 
-def is_settling(function: Any) -> bool:
+def is_settling(function: Function) -> bool:
     """Whether a composite settles sums."""
     return is_op(bindings_of(function)[0].value, SETTLE)
 
 
-def lower_settling(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_settling(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
     return with_vectors(lambda loop: _Settling(function, loop, most).kernel(symbol), hardware)
 
 
 class _Settling:
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
         self.operands = dict(zip(OPERANDS, call.args, strict=True))
@@ -52,7 +50,7 @@ class _Settling:
         size = self.height * self.width * self.channels
         return line_kernel(symbol, self.parameters, (size, "float32"), self.height, self._line)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, y: Any) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, y: Index) -> None:
         self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
         tiles = -(-self.channels // self.lanes)
         with on_stack(), T.serial(0, self.width) as x, T.serial(0, tiles) as tile:
@@ -69,12 +67,16 @@ class _Settling:
             with T.If(count[0] != 0), T.Then():
                 self._settle(result, near, place, first, (y, x))
 
-    def _settle(self, result: Any, near: Any, place: Any, first: Any, at: tuple[Any, Any]) -> None:
+    def _settle(
+        self, result: Buffer, near: Buffer, place: Index, first: Index, at: tuple[Index, Index]
+    ) -> None:
         """Take those sums of a tile anew that are near a boundary."""
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
             self._sum(result, place, first + lane, *at)
 
-    def _compare(self, result: Any, near: Any, place: Any, first: Any, lane: Any) -> None:
+    def _compare(
+        self, result: Buffer, near: Buffer, place: Index, first: Index, lane: Index
+    ) -> None:
         """Copy one sum, and note whether it is near a boundary."""
         at, channel = self.buffers, first + lane
         total = at["sums"][place + channel]
@@ -87,7 +89,7 @@ class _Settling:
         T.buffer_store(near, shared(tirx.Select(is_near, 1, 0)), [lane])
         T.buffer_store(result, total, [place + channel])
 
-    def _sum(self, result: Any, place: Any, channel: Any, y: Any, x: Any) -> None:
+    def _sum(self, result: Buffer, place: Index, channel: Index, y: Index, x: Index) -> None:
         """The sum of one pixel and channel, in float64, rounded once."""
         _, kh, kw, depth = shape_of(self.operands["weight"].ty)
         columns = shape_of(self.operands["data"].ty)[2]

@@ -7,7 +7,7 @@ of a pixel are one twice as wide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -20,10 +20,11 @@ from stages.dialect.elementwise import WHOLE
 from stages.dialect.expressions import scalar
 from stages.dialect.sharing import shared
 from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.nodes import Buffer, Index, Var
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.emitting.item_kernel import row_kernel
+from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 BYTE = 8
 REPEATED = 0x0101010101010101
@@ -39,7 +40,7 @@ def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Ker
 
 
 class _Pictures:
-    def __init__(self, composite: Composite, loop: Any, lanes: int) -> None:
+    def __init__(self, composite: Composite, loop: Loop, lanes: int) -> None:
         self.composite, self.loop = composite, loop
         (self.output,) = composite.outputs
         self.store = composite.store_of(self.output)
@@ -62,7 +63,7 @@ class _Pictures:
         parameters = self.composite.parameters
         return row_kernel(symbol, parameters, shape, halo, fills, self._line, self.dtype)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, picture: Index, line: Index) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
@@ -74,7 +75,7 @@ class _Pictures:
                 x = first + lane
                 T.buffer_store(result, shared(self._stack(picture, line, x)), [start + x])
 
-    def _stack(self, picture: Any, line: Any, x: Any) -> Any:
+    def _stack(self, picture: Index, line: Index, x: Index) -> Any:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
         top, _, bottom, _ = self.halo
@@ -90,7 +91,7 @@ class _Pictures:
             total = word if total is None else total | word
         return total
 
-    def _word(self, picture: Any, y: Any, x: Any) -> Any:
+    def _word(self, picture: Index, y: Index, x: Index) -> Any:
         """The bytes of one pixel."""
         total: Any = None
         for channel in range(min(WORD_BYTES, self.channels)):
@@ -99,7 +100,7 @@ class _Pictures:
             total = word if total is None else total | word
         return total
 
-    def _value(self, variable: Any, at: Sequence[Any]) -> Any:
+    def _value(self, variable: Var, at: Sequence[Index]) -> Any:
         """A tensor at a position."""
         if variable not in self.composite.calls:
             return self._element(variable, at)
@@ -114,7 +115,7 @@ class _Pictures:
         ]
         return scalar(call, operands)
 
-    def _element(self, parameter: Any, at: Sequence[Any]) -> Any:
+    def _element(self, parameter: Var, at: Sequence[Index]) -> Any:
         """An element of what the kernel is given: a scalar, or of the extents of the position."""
         place: Any = 0
         shape = shape_of(parameter.ty)
@@ -133,7 +134,7 @@ class _Unpadded(_Pictures):
         parameters = self.composite.parameters
         return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, picture: Index, line: Index) -> None:
         """One row; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
@@ -143,7 +144,9 @@ class _Unpadded(_Pictures):
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
             self._tile(result, picture, line, first, start + first * self.depth)
 
-    def _tile(self, result: Any, picture: Any, line: Any, first: Any, place: Any) -> None:
+    def _tile(
+        self, result: Buffer, picture: Index, line: Index, first: Index, place: Index
+    ) -> None:
         """Neighbouring pixels, as many as there are lanes."""
         size = self.depth * self.lanes
         planes = T.alloc_buffer((size,), "uint8")

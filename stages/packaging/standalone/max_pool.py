@@ -6,7 +6,6 @@ for those beyond: nothing is tested, and nothing padded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import gcd
 from typing import Any
 
@@ -19,19 +18,20 @@ from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
 from stages.kernels.methods import WORD_BYTES
 from stages.kernels.packed import stored_row
-from stages.packaging.emitting.item_kernel import row_kernel
+from stages.nodes import Buffer, Function, Index
+from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.emitting.vector_loops import Loop, with_vectors
 
 
-def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_max_pool(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes * WORD_BYTES
     return with_vectors(lambda loop: _MaxPool(function, loop, lanes).kernel(symbol), hardware)
 
 
 class _MaxPool:
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.function, self.loop = function, loop
         calls = {str(call.op.name): attributes(call) for call in calls_in(function)}
         pool = max_pool_of(function)
@@ -54,7 +54,7 @@ class _MaxPool:
         around = self.halo, fills, self._row, self.dtype, self.phases
         return row_kernel(symbol, parameters, shape, *around)
 
-    def _row(self, arguments: Mapping[Any, Any], result: Any, picture: Any, y: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, picture: Index, y: Index) -> None:
         (data,) = arguments.values()
         top, left, bottom, right = self.halo
         rows = self.height + top + bottom
@@ -72,7 +72,7 @@ class _MaxPool:
                     value = tirx.max(value, data[tap + channel])
                 T.buffer_store(result, value, [start + x * self.channels + channel])
 
-    def _taps(self, axis: int, position: Any) -> list[Any]:
+    def _taps(self, axis: int, position: Index) -> list[Any]:
         """Where a window lies along an axis; what is beyond an edge lies at it."""
         first = position * self.attrs["strides"][axis] - self.attrs["padding"][axis]
         taps = [first + tap for tap in range(self.attrs["kernel"][axis])]

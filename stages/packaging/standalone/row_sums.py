@@ -5,7 +5,7 @@ Means and variances of normalizations are such. Sums are taken in float64 and ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -16,9 +16,10 @@ from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.sharing import shared
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
+from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
 from stages.packaging.emitting.interleaved_rows import added_up, lines_of, take_turns
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, line_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import on_stack
 
@@ -27,7 +28,7 @@ LEAST = 16
 """Elements of a row, at least, for its sum to be what takes time."""
 
 
-def is_row_sum(function: Any) -> bool:
+def is_row_sum(function: Function) -> bool:
     """Whether a plain composite sums floats up along the last axis alone, what is computed of them
     and of the sums element by element included."""
     calls = calls_in(function)
@@ -47,13 +48,13 @@ def is_row_sum(function: Any) -> bool:
     )
 
 
-def lower_row_sum(function: Any, symbol: str) -> Kernel:
+def lower_row_sum(function: Function, symbol: str) -> Kernel:
     """The kernel; items of work are a few rows."""
     return _RowSum(function).kernel(symbol)
 
 
 class _RowSum:
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Function) -> None:
         self.parameters = list(function.params)
         (output,) = outputs_of(function)
         values = {binding.var: binding.value for binding in bindings_of(function)}
@@ -70,14 +71,14 @@ class _RowSum:
         result, lines = (self.count, self.dtype), lines_of(self.count)
         return line_kernel(symbol, self.parameters, result, lines, self._line)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
         take_turns(number, self.count, lambda rows: self._rows(rows, result))
 
-    def _rows(self, rows: Sequence[Any], result: Any) -> None:
+    def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
 
-        def term(row: int, place: Any) -> Any:
+        def term(row: int, place: Index) -> Any:
             value = value_at(self.summed, starts[row] + place, {}, self.calls, self.arguments)
             return shared(value.astype("float64"))
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from tvm.script.ir_builder import tirx as T
 
@@ -13,8 +10,9 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.composites import calls_in
 from stages.kernels.winograd import transform_for
+from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.addressing import divided, widths
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, line_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.winograd_text import pixels_text
 
@@ -22,7 +20,7 @@ NAME = "bk_pixels"
 """What transforms pixels of some channels is called so, and then their number."""
 
 
-def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_tiles(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel `symbol` of a composite that transforms pictures; items of work are rows of
     tiles."""
     (parameter,), (call,) = function.params, calls_in(function)
@@ -44,7 +42,7 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
         for count, _ in parts
     )
 
-    def line(arguments: Mapping[Any, Any], tiles: Any, number: Any) -> None:
+    def line(arguments: Arguments, tiles: Buffer, number: Index) -> None:
         data = arguments[parameter]
         picture, y = divided(number, down)
         row = picture * height + y * step + top

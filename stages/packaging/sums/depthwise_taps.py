@@ -17,6 +17,7 @@ from stages.kernels.depthwise import takes_pairs
 from stages.kernels.geometry import tile_count
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index
 from stages.packaging.sums.depthwise_text import COLUMNS, NAME, Tile, depthwise_text
 from stages.packaging.sums.parts import Composition, Reads
 from stages.packaging.sums.tile_function import Called
@@ -73,7 +74,7 @@ class Taps(Reads):
         is_pairs = takes_pairs(isa) and limits.bits == 8
         return Called(NAME, depthwise_text(tile, isa, None if is_pairs else dot), 3, begins=True)
 
-    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Any, ...]:
         """The tile's first window, and its channels' weights."""
         data, weights, _ = self.main.args
         attrs = attributes(self.main)

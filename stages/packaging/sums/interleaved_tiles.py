@@ -14,12 +14,13 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.sums.parts import Composition
 from stages.packaging.sums.tile_sums import InTiles
 from stages.packaging.sums.window_reads import Windows
 
-Place = tuple[Any, Any, Any]
+Place = tuple[Index, Index, Index]
 """A tile: its block of channels, its run, its number in that."""
 
 
@@ -65,7 +66,7 @@ class Interleaved(InTiles):
                 self._end(self._late, sums)
                 self.of.each_pixel(self.of.work.pixels(*self._before(), sums))
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """The sums of a tile and what follows those of the last one."""
         number = T.bind(self.done[0])
         sums = self._half(tirx.max(number - 1, 0))
@@ -81,7 +82,7 @@ class Interleaved(InTiles):
         block, run, tile = (T.bind(self.last[axis]) for axis in range(3))
         return block, run, tile
 
-    def _half(self, number: Any) -> Any:
+    def _half(self, number: Index) -> Any:
         return T.bind(number % 2 * (self.rows * BLOCK))
 
     @property
@@ -96,18 +97,18 @@ class Interleaved(InTiles):
         is_alone = self.signature.channels == BLOCK  # else another part of the block comes next
         return range(registers - registers // 2 if is_alone else registers, registers)
 
-    def _begin(self, registers: range, *first: Any) -> None:
+    def _begin(self, registers: range, *first: Scalar) -> None:
         name = f"{self.signature.name}_{'from' if first else 'begin'}"
         for register in registers:
             T.evaluate(T.call_extern("void", f"{name}{register}", *first))
 
-    def _end(self, registers: range, place: Any) -> None:
+    def _end(self, registers: range, place: Index) -> None:
         for register in registers:
             sums = T.address_of(self.of.scratch[place])
             T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
 
     def _products(
-        self, where: Place, place: Any, done: Any, ready: Any, finish: Callable[[Any], None]
+        self, where: Place, place: Index, done: Index, ready: Index, finish: Callable[[Index], None]
     ) -> None:
         """A tile's sums; meanwhile the one before, with sums at `done` if `ready`, is finished.
 

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.geometry import tile_count
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import divided
 
 
@@ -47,11 +48,11 @@ class Line:
         by_rows = self.pictures * self.height * tile_count(self.width, self.tile)
         return self.tile > self.width or self.tiles < by_rows
 
-    def first(self, number: Any) -> Any:
+    def first(self, number: Index) -> Any:
         """The first position of a tile."""
         return T.bind(tirx.min(number * self.tile, self.positions - self.tile))
 
-    def places(self, first: Any) -> Callable[[Any], tuple[Any, Any, Any]]:
+    def places(self, first: Index) -> Callable[[Any], tuple[Any, Any, Any]]:
         """Number of a position in a tile → its row, among those of all results, its column, and
         whether it is a pixel at all.
 
@@ -61,7 +62,7 @@ class Line:
         own, column = map(T.bind, divided(first, self.pitch))
         end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
 
-        def place(m: Any) -> tuple[Any, Any, Any]:
+        def place(m: Index) -> tuple[Any, Any, Any]:
             if self.tile <= self.width:
                 row = own + (m >= turn).astype("int32")
                 x = first + m - row * self.pitch

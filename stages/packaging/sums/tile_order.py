@@ -19,6 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.calls import attributes, shape_of
 from stages.kernels.geometry import are_joinable
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import divided, slice_of
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.sums.joined_line import Line
@@ -65,7 +66,7 @@ class Rows(Work):
     def emit(self) -> None:
         """Emit a task's part of the work."""
 
-        def tiles(block: Any, run: Any) -> None:
+        def tiles(block: Index, run: Index) -> None:
             with T.serial(0, self.tiles) as tile:
                 self.of.tile(block, run, tile)
 
@@ -76,29 +77,29 @@ class Rows(Work):
             with self.grid.part(self.of.task, self.of.tasks) as part:
                 part.each(self.runs_together, tiles)
 
-    def _items(self, begin: Any, end: Any, tiles: Callable[[Any, Any], None]) -> None:
+    def _items(self, begin: Index, end: Index, tiles: Callable[[Index, Index], None]) -> None:
         """Emit a task's work items, run after run."""
         with T.serial(0, T.bind(end - begin)) as item:
             self.item = item
             run, block = map(T.bind, divided(begin + item, self.of.blocks))
             tiles(block, run)
 
-    def column_of(self, tile: Any) -> Any:
+    def column_of(self, tile: Index) -> Any:
         """First pixel of a tile of a row."""
         step = self.of.sums.rows * self.of.pixels
         # The last tile overlaps its neighbour: the same pixels are written twice, alike.
         return T.bind(tirx.min(tile * step, self.of.width - step))
 
-    def pixels(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+    def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes the m-th pixel of a tile whose sums are at `place`."""
         x = self.column_of(tile)
         return lambda m: self._finish(block, m, run, x + m * self.of.pixels, place)
 
-    def _finish(self, block: Any, m: Any, y: Any, x: Any, place: Any) -> None:
+    def _finish(self, block: Index, m: Index, y: Index, x: Index, place: Index) -> None:
         self.of.finisher.number = m
         self.of.finisher.pixel(block, y, x, place + m * BLOCK)
 
-    def window(self, run: Any, tile: Any) -> Window:
+    def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile of a convolution."""
         x, rows = self.column_of(tile), self.of.sums.rows
         picture, _ = self.of.line_of(run)
@@ -136,18 +137,18 @@ class Joined(Rows):
         """A work item is one."""
         return 1
 
-    def pixels(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+    def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel; those that are in the halo are left out."""
         places = self.line.places(self.line.first(run))
 
-        def finish(m: Any) -> None:
+        def finish(m: Index) -> None:
             y, x, is_inside = map(T.bind, places(m))
             with T.If(is_inside), T.Then():
                 self._finish(block, m, y, x, place)
 
         return finish
 
-    def window(self, run: Any, tile: Any) -> Window:
+    def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile, each a step behind the one before."""
         first = self.line.first(run)
         places = self.line.places(first)
@@ -178,17 +179,17 @@ class Turning(Joined):
         pictures = of.composite.pictures
         return Line(of.height, of.width, pictures, of.height, of.width, of.sums.rows)
 
-    def pixels(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+    def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel."""
         places = self.line.places(self.line.first(run))
 
-        def finish(m: Any) -> None:
+        def finish(m: Index) -> None:
             y, x, _ = map(T.bind, places(m))
             self._finish(block, m, y, x, place)
 
         return finish
 
-    def window(self, run: Any, tile: Any) -> Window:
+    def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile, wherever they are."""
         reads = _windows(self.of)
         places = self.line.places(self.line.first(run))
@@ -216,11 +217,11 @@ class Halves(Rows):
         """Half a row."""
         return self.of.width // 2
 
-    def pixels(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+    def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel."""
         return lambda m: self._finish(block, m, run, tile + m * self.distance, place)
 
-    def window(self, run: Any, tile: Any) -> Window:
+    def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile."""
         picture, _ = self.of.line_of(run)
         first, before = _windows(self.of).place_of(run, tile), run * self.tiles + tile

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
@@ -16,6 +15,7 @@ from stages.dialect.calls import shape_of
 from stages.kernels.methods import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 from stages.kinds import Table
+from stages.nodes import Buffer, Index
 from stages.packaging.emitting.kernel import Helper, digest_of
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.sums.parts import Composition, Sums
@@ -37,7 +37,7 @@ class InScratch(Sums):
         """Have a function compute sums."""
         self.inner = helped(self.of, self.of.reads.called(bodies))
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
+    def start(self, block: Index, run: Index, tile: Index) -> None:
         """The calls of a tile."""
         of, channels = self.of, self.of.reads.channels
         operands = of.reads.operands_of(block, run, tile)
@@ -113,14 +113,14 @@ class ATile(Sums):
         self.of.declare_tensors()
         self.of.reads.declare()
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Call it."""
         of = self.of
         tensors = [T.address_of(tensor[0]) for tensor in (*of.arguments.values(), *of.results)]
         pointers = *tensors, *of.reads.passed()
         T.evaluate(T.call_extern("void", f"tile_{of.symbol}", *pointers, block, run, tile))
 
-    def _body(self, block: Any, run: Any, tile: Any) -> None:
+    def _body(self, block: Index, run: Index, tile: Index) -> None:
         """A tile, strip by strip; its sums are on the stack until LLVM takes them to registers."""
         dtype = self.of.finisher.sums_dtype
         with on_stack():
@@ -132,7 +132,13 @@ class ATile(Sums):
                     self._strip(block, part, strip, run, tile, sums)
 
     def _strip(
-        self, block: Any, part: Any, strip: Any, run: Any, tile: Any, sums: Sequence[Any]
+        self,
+        block: Index,
+        part: Index,
+        strip: Index,
+        run: Index,
+        tile: Index,
+        sums: Sequence[Buffer],
     ) -> None:
         """The sums of a tile's channels in a strip, and what follows."""
         operands = self.of.reads.operands(block, part, run, tile)
@@ -141,7 +147,7 @@ class ATile(Sums):
         T.evaluate(T.call_extern("void", SUMS_APART, *operands, *begin, *places))
         self.of.finisher.together(lambda: self._finish_strip(strip, run, tile, sums))
 
-    def _finish_strip(self, strip: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
+    def _finish_strip(self, strip: Index, run: Index, tile: Index, sums: Sequence[Buffer]) -> None:
         """What follows the sums of a tile's channels in a strip, pixel by pixel."""
         for m, pixel in enumerate(sums):
             T.evaluate(T.call_extern("void", PAUSE))
@@ -164,7 +170,7 @@ class InLoop(ATile):
         text, declarations = apart(self.called, self.rows, self.strip)
         self.of.include(f"{text}\n{pause()}", declarations)
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """A tile where it is wanted."""
         self._body(block, run, tile)
 
@@ -172,7 +178,7 @@ class InLoop(ATile):
 class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
+    def start(self, block: Index, run: Index, tile: Index) -> None:
         """The floats of a block's pixels."""
         of = self.of
         pixels = of.height * of.width
@@ -188,7 +194,7 @@ class Gathered(Sums):
                 with T.Else():
                     self._copy(block, first, rest, channels)
 
-    def _copy(self, block: Any, pixel: Any, count: int, channels: int) -> None:
+    def _copy(self, block: Index, pixel: Index, count: int, channels: int) -> None:
         """So many channels of neighbouring pixels."""
         of = self.of
         data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels

@@ -14,6 +14,7 @@ from stages.dialect.calls import attributes
 from stages.kernels.llvm import FunctionText
 from stages.kernels.widening import Widened as Layout
 from stages.kernels.widening import widened
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import widths
 from stages.packaging.sums.parts import Composition, Window
 from stages.packaging.sums.window_reads import Apart, Windows
@@ -70,7 +71,7 @@ class Widened(Windows):
         """A pointer to it."""
         return [self._at(0)]
 
-    def prepare(self, block: Any, run: Any, tile: Any) -> None:
+    def prepare(self, block: Index, run: Index, tile: Index) -> None:
         """Widen the windows of a tile, if they are not still there from the block before."""
         of = self.of
         self.buffer, self.place = of.scratch, of.wide_at
@@ -81,11 +82,11 @@ class Widened(Windows):
             pointers = super().pointer(of.work.window(run, tile)), self._at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
-    def pointer(self, window: Window, channel: Any = 0) -> Any:
+    def pointer(self, window: Window, channel: Index = 0) -> Any:
         """A pointer to a channel, of even number, of the first window that is widened."""
         return self._at(channel)
 
-    def _at(self, channel: Any) -> Any:
+    def _at(self, channel: Index) -> Any:
         return T.address_of(self.buffer[self.place + channel // 2])
 
 

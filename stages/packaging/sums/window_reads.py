@@ -16,6 +16,7 @@ from stages.kernels.groups import first_read
 from stages.kernels.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index
 from stages.packaging.sums.parts import Composition, Reads, Window
 from stages.packaging.sums.tile_function import Called
 
@@ -130,20 +131,22 @@ class Windows(Reads):
         text = body["text"], body["declarations"]
         return Called(name, text, 4, self.strides, self.begins)
 
-    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Any, ...]:
         """Where data and weights begin, and the weights to fetch; what is told with a tile."""
         window = self.of.work.window(run, tile)
         with T.If(part == 0), T.Then():
             self.of.finisher.fetch(block, window.pixel)
         return self.at(block, part, window)
 
-    def operands_of(self, block: Any, run: Any, tile: Any) -> Callable[[Any], tuple[Any, ...]]:
+    def operands_of(
+        self, block: Index, run: Index, tile: Index
+    ) -> Callable[[Any], tuple[Any, ...]]:
         """The same, with what the epilogue will read fetched before."""
         window = self.of.work.window(run, tile)
         self.of.finisher.fetch(block, window.pixel)
         return lambda part: self.at(block, part, window)
 
-    def at(self, block: Any, part: Any, window: Window) -> tuple[Any, ...]:
+    def at(self, block: Index, part: Index, window: Window) -> tuple[Any, ...]:
         """The pointers of a call, given the windows of its tile."""
         of, weights = self.of, self.main.args[1]
         parts = BLOCK // self.channels
@@ -162,14 +165,14 @@ class Windows(Reads):
         told = () if window.apart is None else (window.apart,)
         return first, T.address_of(read[own]), later, *told
 
-    def _first(self, output: Any) -> Any:
+    def _first(self, output: Index) -> Any:
         """The first channel that a tile of output channels reads."""
         if not self.reads:
             return 0
         channels = shape_of(self.main.args[0].ty)[-1]
         return first_read(output, self.reads, channels, tirx.min)
 
-    def pointer(self, window: Window, channel: Any = 0) -> Any:
+    def pointer(self, window: Window, channel: Index = 0) -> Any:
         """A pointer to where the first window of a tile begins, or to a channel there."""
         data = self.main.args[0]
         top, left = attributes(self.main)["origin"]
@@ -178,7 +181,7 @@ class Windows(Reads):
         channels = shape_of(data.ty)[-1]
         return T.address_of(self.of.arguments[data.name][position * channels + channel])
 
-    def place_of(self, y: Any, x: Any) -> Any:
+    def place_of(self, y: Index, x: Index) -> Any:
         """Where the window of a result begins, counted in the padded pictures."""
         down, right = attributes(self.main)["strides"]
         picture, line = self.of.line_of(y)

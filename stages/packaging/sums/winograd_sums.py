@@ -9,7 +9,6 @@ pixel.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -21,6 +20,7 @@ from stages.kernels.signature import ALIGNMENT, BLOCK
 from stages.kernels.transformed import inputs_of
 from stages.kernels.winograd import calls_a_run, transform_for
 from stages.kinds import Table
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import call_on, divided
 from stages.packaging.emitting.winograd_text import sums_text
 from stages.packaging.sums.parts import Composition, Reads, Sums
@@ -117,7 +117,7 @@ class Transformed(Sums):
         lanes, is_float = self.of.isa.lanes, self.reads.signature.is_float
         self.of.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """The products of some tiles, then their sums and what follows."""
         del tile
         of, reads = self.of, self.reads
@@ -131,7 +131,7 @@ class Transformed(Sums):
                 call_on(SUMS, *pointers)
             of.finisher.together(lambda: self._finish_square(block, first + m, place))
 
-    def _finish_square(self, block: Any, number: Any, place: Any) -> None:
+    def _finish_square(self, block: Index, number: Index, place: Index) -> None:
         """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
         of, reads = self.of, self.reads
         row, x = divided(number, reads.across)
@@ -144,7 +144,7 @@ class Transformed(Sums):
                 sums = place + of.finisher.number * BLOCK
                 of.finisher.pixel(block, picture * of.height + line, column, sums)
 
-    def _multiply(self, block: Any, first: Any) -> None:
+    def _multiply(self, block: Index, first: Index) -> None:
         """The products of tiles from the `first` one on, int32 [products][rows][32]."""
         of, reads, signature = self.of, self.reads, self.reads.signature
         data, weights, _ = reads.main.args

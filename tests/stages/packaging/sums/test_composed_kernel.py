@@ -17,6 +17,7 @@ from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.kernels.packed import border_classes
 from stages.kernels.packing import round_up
+from stages.nodes import Function
 from stages.numerics import source
 from stages.options import Algorithm
 from stages.packaging.emitting.addressing import border_expression
@@ -179,5 +180,5 @@ def test_narrow_registers_fetch_little(
     assert found == [fetches] * len(helpers)
 
 
-def _is_convolution(function: object) -> bool:
+def _is_convolution(function: Function) -> bool:
     return Composite(function).is_convolution

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -201,7 +202,7 @@ def test_the_calls_of_a_row_block_fetch_the_next_block_s_weights(rows: int | Non
 
 
 def test_a_limit_of_tasks_is_the_most_that_threads_share() -> None:
-    kernel = Kernel(None, 0, 64, few=Few(2, 8))
+    kernel = Kernel(tirx.PrimFunc([], tirx.Evaluate(0)), 0, 64, few=Few(2, 8))
     assert (kernel.capped(4).max_tasks, kernel.capped(4).few) == (4, None)
     # As many tasks for few threads as for all of them.
     assert kernel.capped(8).few is None and kernel.capped(9).few == Few(2, 8)
