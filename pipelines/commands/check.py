@@ -1,4 +1,4 @@
-"""`doit check`: lint, types, all tests with the slow ones, the longest files, the dearest tests."""
+"""`doit check`: lint, types, all tests; the longest files, untyped parameters, dearest tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pipelines import keys, places, tables
+from pipelines.commands.untyped import LIMIT, untyped_rooms
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 
@@ -43,8 +44,10 @@ def run(*, variables: Variables) -> None:
     lengths = sorted(((_lines(path), path) for path in _sources()), reverse=True)[:_LONGEST]
     longest = [{"lines": n, "file": str(path.relative_to(keys.ROOT))} for n, path in lengths]
     tables.show("longest files", longest, ["lines", "file"])
+    untyped = _untyped()
+    tables.show(f"parameters of type Any (at most {LIMIT:.0%} a room)", untyped, list(untyped[0]))
     tables.show("dearest tests", dearest, ["seconds", "test"])
-    result = {"failed": failed, "longest": longest, "dearest": dearest}
+    result = {"failed": failed, "longest": longest, "untyped": untyped, "dearest": dearest}
     tables.write_json(variables.command.get("json"), result)
     if failed:
         raise CheckError(f"check: {', '.join(failed)} failed; see above")
@@ -56,6 +59,21 @@ def _passes(name: str, tool: str, arguments: tuple[str, ...], report: Path) -> b
     print(f"{name}: {' '.join([tool, *arguments])}", flush=True)
     done = subprocess.run([sys.executable, "-m", tool, *words], cwd=keys.ROOT, check=False)
     return done.returncode == 0
+
+
+def _untyped() -> list[dict[str, object]]:
+    """Rooms with parameters of type `Any`, those with most of them first."""
+    rooms = sorted(untyped_rooms(keys.ROOT), key=lambda room: -room.share)
+    return [
+        {
+            "room": each.room,
+            "Any": each.untyped,
+            "of": each.parameters,
+            "share": f"{each.share:.1%}",
+        }
+        for each in rooms
+        if each.untyped
+    ]
 
 
 def _dearest(report: Path) -> list[dict[str, object]]:
