@@ -117,9 +117,8 @@ class Reads(Part):
         """Emit what must be done before the sums of a tile."""
 
     def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
-        """A call's pointers but that to its sums, for a `part` of a block's channels.
-
-        With the first part, what the epilogue will read is fetched."""
+        """A call's pointers but that to its sums, for a `part` of a block's channels; the first
+        part also prefetches what the epilogue will read."""
         raise NotImplementedError
 
     def operands_of(

@@ -16,7 +16,8 @@ from hw.profile import Hardware
 from stages.packaging.compiling.assembly import processor, renamed, tidied
 from stages.packaging.compiling.linker import Linker, default_cache
 from tests.comparing.instructions import split
-from tests.stages.packaging.kernel_cases import BIT, CASES
+from tests.stages.packaging.kernel_cases import CASES
+from tests.stages.packaging.level_net import BIT
 from tests.stages.packaging.programs import compile_at_once, compile_program, pack
 from tests.targets import AARCH64, AMX_GFNI, ARMV7, AVXVNNI, DOTPROD, I8MM, SSE2
 

@@ -16,9 +16,9 @@ from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.numerics import linear, onnx, rescale
 from stages.packaging.emitting.byte_lut import looks_up
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.listings import count, innermost_loops, listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import (
     AARCH64,
     ARMV7,

@@ -19,7 +19,7 @@ from stages.packaging.program.memory_check import SYSTEM_MIB, check_fits, need_o
 from stages.packaging.program.program import Call, Program, Slot, TensorSpec
 from stages.packaging.program_builder import program_of
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import MAC, Net
+from tests.stages.packaging.level_net import MAC, Net
 from tests.stages.packaging.programs import pack
 from tests.targets import SSE2
 

@@ -24,10 +24,10 @@ from stages.packaging.program.constants import pack_constants
 from stages.packaging.program.program import Call
 from tests import tiles
 from tests.kept import kept
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack, uncompiled_program
-from tests.stages.packaging.runtime.test_runtime import Loaded, memory
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import residual
+from tests.stages.packaging.runtime.loaded import Loaded, memory
+from tests.stages.packaging.sums.convolution_nets import residual
 from tests.stages.packaging.support import copy_runtime, write, zig
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 

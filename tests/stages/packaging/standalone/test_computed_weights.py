@@ -23,7 +23,7 @@ from stages.options import LayerAlgorithm, LegalizeOptions, QuantizeOptions
 from stages.packaging.sums.window_reads import Windows
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.sums.test_tile_order import convolutions, is_joined
+from tests.stages.packaging.sums.convolution_nets import convolutions, is_joined
 from tests.targets import (
     AARCH64,
     AMX,

@@ -15,8 +15,8 @@ from stages.dialect import integer
 from stages.kinds import Model
 from stages.numerics import linear
 from tests.stages.networks import SourceNet
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import algorithm, random_inputs
 from tests.targets import (
     AARCH64,

@@ -15,9 +15,9 @@ from stages.graph.bindings import calls_of
 from stages.graph.composites import max_pool_of
 from stages.kinds import Model
 from stages.numerics import onnx
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle, skip_unless_runnable
 
 TARGETS = pytest.mark.parametrize(

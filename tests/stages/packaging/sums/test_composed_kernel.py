@@ -30,7 +30,8 @@ from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.kept import kept
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
+from tests.stages.packaging.kernel_cases import CASES, GEOMETRIES, geometry
+from tests.stages.packaging.level_net import BIT, Net
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack, put_together
 from tests.stages.pipeline import algorithm

@@ -14,8 +14,8 @@ from stages.graph.bindings import bindings_of
 from stages.kernels.packed import CONVOLUTION, parse_signature, reads_of
 from stages.kinds import Model
 from tests.stages.networks import SourceNet
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import random_inputs
 from tests.targets import (
     AARCH64,

@@ -13,8 +13,8 @@ from stages.kernels.packed import is_convolution, parse_signature
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
 from tests.stages import pipeline
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import I8MM, skip_unless_runnable
 
 WIDTHS = (1, 2, 3, 5, 8, 13)

@@ -29,10 +29,11 @@ from stages.packaging.sums.task_grid import Grid
 from stages.packaging.sums.window_reads import Windows
 from tests.compiled import Library
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import BIT, GEOMETRIES, MAC, geometry
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.kernel_cases import GEOMETRIES, geometry
+from tests.stages.packaging.level_net import BIT, MAC
 from tests.stages.packaging.programs import Executor, compile_at_once, pack, put_together
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import MANY, residual
+from tests.stages.packaging.sums.convolution_nets import MANY, residual
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 

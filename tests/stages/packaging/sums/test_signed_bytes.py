@@ -14,8 +14,8 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.packed import is_convolution, parse_signature
 from stages.kinds import Model
 from stages.numerics import onnx
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AVX2, DOTPROD, skip_unless_runnable
 
 

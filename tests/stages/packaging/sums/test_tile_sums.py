@@ -13,12 +13,12 @@ from stages.dialect import integer
 from stages.kernels.widening import widened
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import Kernel
-from tests.stages.packaging.kernel_cases import BIT, MAC
-from tests.stages.packaging.kernel_cases import Net as QuantizerNet
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import BIT, MAC
+from tests.stages.packaging.level_net import Net as QuantizerNet
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import added
+from tests.stages.packaging.sums.convolution_nets import added
 from tests.targets import (
     AARCH64,
     AMX,

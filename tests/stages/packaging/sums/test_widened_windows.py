@@ -13,9 +13,9 @@ from hw.profile import Hardware
 from stages import synthesizing
 from stages.kernels.widening import BEHIND, MOST_BYTES, widened
 from stages.kinds import Model
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import (
     AARCH64,
     ARMV7,

@@ -16,8 +16,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.kernels.winograd import TRANSFORMS
 from stages.kinds import Model
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.packaging.sums.test_winograd_sums import kernels
 from tests.stages.pipeline import algorithm
 from tests.targets import (

@@ -30,8 +30,8 @@ from stages.packaging.program.program import Program
 from stages.packaging.sums.winograd_sums import Squares
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack, put_together
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
