@@ -66,7 +66,7 @@ class ProgramBuilder:
     def __init__(self, model: Model, bodies: Table, schedules: Table, hardware: Hardware) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
         self.hardware = hardware
-        self.pictures = pictures_of(model)
+        self.images = pictures_of(model)
         self.slots: dict[Var, Slot] = {}
         self.tuples: dict[Var, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
@@ -100,14 +100,14 @@ class ProgramBuilder:
             for v, name in results.items()
         ]
         calls: list[Call] = []
-        calls_together: list[Call] = []
+        calls_per_batch: list[Call] = []
         for binding in bindings_of(main):
             if is_collect(binding.value):
                 self.slots[binding.var] = self._collected(binding.value.args[0])
             elif is_reshape(binding.value):
                 self.slots[binding.var] = self._read(binding.value.args[0])
             elif isinstance(binding.value, RelaxCall):
-                run = calls_together if binding.var in once else calls
+                run = calls_per_batch if binding.var in once else calls
                 run.append(self._call(binding, results))
             elif isinstance(binding.value, relax.TupleGetItem):
                 taken = self.tuples[binding.value.tuple_value]
@@ -117,10 +117,10 @@ class ProgramBuilder:
             tuple(outputs),
             self.buffers,
             constants,
-            (*calls, *calls_together),
+            (*calls, *calls_per_batch),
             {},
-            self.pictures,
-            len(calls_together),
+            self.images,
+            len(calls_per_batch),
         )
 
     def _call(self, binding: VarBinding, results: Mapping[Var, str]) -> Call:
@@ -158,12 +158,12 @@ class ProgramBuilder:
         return slot
 
     def _collected(self, argument: Var) -> Slot:
-        """The buffer that a picture is in, with all of them one behind the other."""
+        """The buffer that an image is in, with all of them one behind the other."""
         slot = self._read(argument)
         is_own = slot.kind == "buffer" and slot.name not in self.collected
         assert is_own, f"{argument.name} has no buffer of its own to collect pictures in"
         self.collected.add(slot.name)
-        self.buffers[slot.name] *= self.pictures
+        self.buffers[slot.name] *= self.images
         return slot
 
     def _result(
@@ -190,10 +190,10 @@ class ProgramBuilder:
         quantization: Mapping[str, Any] | None,
         is_whole: bool = False,
     ) -> TensorSpec:
-        """An input or output as the user sees it: all pictures of a batch."""
+        """An input or output as the user sees it: all images of a batch."""
         shape = shape_of(tensor_type)
-        if self.pictures > 1 and not is_whole:
-            shape = (self.pictures, *shape[1:])
+        if self.images > 1 and not is_whole:
+            shape = (self.images, *shape[1:])
         return TensorSpec(str(name), dtype_of(tensor_type), shape, quantization)
 
     def _input_quantization(self, parameter: Var) -> dict[str, Any] | None:

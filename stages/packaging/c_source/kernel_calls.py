@@ -17,7 +17,7 @@ def functions(
     program: Program, arena: Arena, constants: Mapping[str, int], profile: bool = False
 ) -> list[str]:
     """The functions that all threads run; `constants` are their offsets among all."""
-    apart = program.calls_apart
+    apart = program.calls_per_image
     first = 0 if profile else None
     lines = _Writer(program, arena, constants, program.collected, first).function(
         "graph", apart, arena.buffer_bytes
@@ -26,14 +26,14 @@ def functions(
         first = len(apart) if profile else None
         lines += ["", "/* What is computed once, for all pictures. */"]
         lines += _Writer(program, arena, constants, {}, first).function(
-            "together", program.calls_together, arena.together_bytes
+            "together", program.calls_per_batch, arena.together_bytes
         )
     return lines
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes functions in which calls see one picture of the buffers in `shares`, of so many
+    """Writes functions in which calls see one image of the buffers in `shares`, of so many
     bytes."""
 
     program: Program

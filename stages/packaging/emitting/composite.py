@@ -83,8 +83,8 @@ class Composite:
         return self.main_or_none is None and dtype_of(self.parameters[0].ty) == "float32"
 
     @property
-    def is_picture(self) -> bool:
-        """Whether it writes, of a float picture, nothing but a word for every pixel, or less."""
+    def is_image(self) -> bool:
+        """Whether it writes, of a float image, nothing but a word for every pixel, or less."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
         if not self.reads_floats or not names <= PLAIN_INPUT - {"reshape"}:
             return False
@@ -93,7 +93,7 @@ class Composite:
         store = self.store_of(self.outputs[0])
         return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
-    def turn_before(self, variable: Var) -> Call | None:
+    def transpose_before(self, variable: Var) -> Call | None:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
@@ -104,9 +104,9 @@ class Composite:
         return None
 
     @cached_property
-    def turn_of_input(self) -> Call | None:
+    def transpose_of_input(self) -> Call | None:
         """The transpose of the float tensor that is read first, reshaped at most; None without."""
-        turns = map(self.turn_before, self.calls)
+        turns = map(self.transpose_before, self.calls)
         return next(
             (turn for turn in turns if turn is not None and self._is_first(turn.args[0])), None
         )
@@ -118,7 +118,7 @@ class Composite:
 
     @cached_property
     def pixels_per_block(self) -> int:
-        """Neighbouring pixels that fill the lanes of one block: more than one for a float picture
+        """Neighbouring pixels that fill the lanes of one block: more than one for a float image
         of few channels that becomes bytes, where a lane is a byte and not a channel."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
         if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
@@ -148,8 +148,8 @@ class Composite:
         return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 
     @property
-    def pictures(self) -> int:
-        """How many pictures of a batch the epilogue runs over."""
+    def images(self) -> int:
+        """How many images of a batch the epilogue runs over."""
         return shape_of(self.main.ty)[0] if self.main_or_none is not None else 1
 
     def _nhwc(self, tensor_type: Type) -> tuple[int, int, int]:
@@ -185,18 +185,18 @@ class Layer:
         """Its view, if it is packed."""
         return Composite(self.function, self.with_tiles)
 
-    def is_plain(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
+    def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
         """Whether it is a plain composite, and one of those, if that is asked."""
         return self.kind == PLAIN and (is_one is None or is_one(self.function, *more))
 
     @property
-    def is_product(self) -> bool:
+    def is_linear(self) -> bool:
         """Whether sums of a micro-kernel become tensors as the user sees them."""
         return self.kind == PRODUCTS
 
     @property
     def is_winograd(self) -> bool:
-        """Whether its products are of transformed pictures."""
+        """Whether its products are of transformed images."""
         return is_op(self.composite.main_or_none, WINOGRAD)
 
     @property
@@ -224,8 +224,8 @@ class Layer:
         return composite.is_of_levels and channels % BLOCK == 0 and not has_floats
 
     @property
-    def has_matrices(self) -> bool:
-        """Whether each picture has weights of its own, which are computed."""
+    def has_computed_weights(self) -> bool:
+        """Whether each image has weights of its own, which are computed."""
         return len(shape_of(self.composite.main.args[1].ty)) > WEIGHTS_RANK
 
     def has_form(self, form: str) -> bool:

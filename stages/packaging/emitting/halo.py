@@ -23,10 +23,10 @@ def fill_halo(
     fills: Sequence[int],
     phases: int = 1,
 ) -> None:
-    """Emit loops that write a value around the picture of an edge.
+    """Emit loops that write a value around the image of an edge.
 
     `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
-    (top, left, bottom, right); `fills` has one value a plane or a picture, or of planes inside a
+    (top, left, bottom, right); `fills` has one value a plane or an image, or of planes inside a
     pixel those of its words in turn. Rows lie in `phases`.
     """
     planes, height, width, channels = (1, *shape)[-4:]

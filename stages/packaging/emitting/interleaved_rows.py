@@ -17,12 +17,12 @@ ROWS = 4
 """Rows that take turns: as many as an addition takes cycles."""
 
 
-def lines_of(count: int) -> int:
+def group_count(count: int) -> int:
     """Items of work of so many rows."""
     return -(-count // ROWS)
 
 
-def take_turns(number: Index, count: int, emit: Callable[[Sequence[Index]], None]) -> None:
+def each_group(number: Index, count: int, emit: Callable[[Sequence[Index]], None]) -> None:
     """Emit an item of so many rows in all, given their numbers; the last item may have fewer."""
     full, rest = divmod(count, ROWS)
 
@@ -39,7 +39,7 @@ def take_turns(number: Index, count: int, emit: Callable[[Sequence[Index]], None
             rows(rest)
 
 
-def added_up(totals: Buffer, length: int, term: Callable[[int, Index], Scalar]) -> None:
+def accumulate_rows(totals: Buffer, length: int, term: Callable[[int, Index], Scalar]) -> None:
     """Emit sums of rows into a buffer, the first term first; `term` is one of a row, at a place."""
     rows = range(int(totals.shape[0]))
     for row in rows:

@@ -51,10 +51,10 @@ def row_kernel(
 
     first = fill if any(halo) else None
     lines = shape[0] * height
-    return line_kernel(symbol, parameters, (prod(shape), dtype), lines, line, first)
+    return item_kernel(symbol, parameters, (prod(shape), dtype), lines, line, first)
 
 
-def line_kernel(
+def item_kernel(
     symbol: str,
     parameters: Sequence[Var],
     result: tuple[int, str],

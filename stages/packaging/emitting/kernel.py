@@ -32,7 +32,7 @@ def digest_of(problem: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Few:
+class FewThreads:
     """With so many threads or fewer, a call is split into so many tasks at most."""
 
     threads: int
@@ -52,7 +52,7 @@ class Kernel:
     """What it calls."""
     uses_tiles: bool = False
     """Whether it uses registers that the operating system may refuse (AMX)."""
-    few: Few | None = None
+    few: FewThreads | None = None
     """Where few threads had better have fewer tasks."""
 
     def capped(self, most: int | None) -> Kernel:

@@ -21,7 +21,7 @@ from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Var
 from stages.packaging.emitting.addressing import call_on, output_offset
 from stages.packaging.epilogues.elements import Computed
-from stages.packaging.epilogues.level_packing import planes_text, tables_text
+from stages.packaging.epilogues.level_packing import luts_text, planes_text
 from stages.packaging.epilogues.result_places import ResultPlaces
 from stages.packaging.epilogues.threshold_counts import digit_of
 
@@ -90,14 +90,14 @@ class Planes(BlockStore):
         return [(level >> tirx.const(digit, "uint8")) & one for digit in range(self.stored.bits)]
 
 
-class Tables(BlockStore):
+class LevelLuts(BlockStore):
     """Sums of every four levels that bits choose."""
 
     def text(self) -> Text:
         """From levels to tables."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
-        return tables_text(self.name, self.places.of.hardware, bits, is_balanced)
+        return luts_text(self.name, self.places.of.hardware, bits, is_balanced)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A level."""
@@ -110,5 +110,5 @@ def block_store(places: ResultPlaces, number: int, output: Var) -> BlockStore | 
     if is_op(call, "relax.qnn.bitpack"):
         return Planes(places, number, output)
     if is_op(call, "relax.qnn.to_tables"):
-        return Tables(places, number, output)
+        return LevelLuts(places, number, output)
     return None

@@ -120,7 +120,7 @@ class Epilogue(Values):
             self.store("i32", word, pointer, 4, number * apart * 4)
 
 
-class Blocks(Finisher):
+class ChannelBlocks(Finisher):
     """An epilogue of whole blocks of channels."""
 
     @property
@@ -130,13 +130,15 @@ class Blocks(Finisher):
 
     def include(self) -> None:
         """The epilogue."""
-        self.of.include(*Epilogue(self.of.composite, self.of.reads.begins).epilogue(self.name))
+        self.of.include(
+            *Epilogue(self.of.composite, self.of.reads.preloads_bias).epilogue(self.name)
+        )
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""
         fill_halos(self.of)
 
-    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
+    def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and block."""
         of, composite = self.of, self.of.composite
         calls = list(composite.calls.values())

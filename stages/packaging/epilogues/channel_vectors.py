@@ -20,7 +20,7 @@ from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.elements import Elements
 from stages.packaging.epilogues.outputs import Position, fill_halos, halo_of
-from stages.packaging.epilogues.precomputed import computed_apart, saturates_words
+from stages.packaging.epilogues.precomputed import precompute, saturates_words
 from stages.packaging.epilogues.results import Results
 from stages.packaging.epilogues.saturation import words_text
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
@@ -30,7 +30,7 @@ FETCH = "bk_fetch"
 """A function of one pointer: it brings what is there into the first cache."""
 
 
-class Lanes(VectorFinisher):
+class ChannelVectors(VectorFinisher):
     """An epilogue of vectors of channels, as many as there are, in TIR."""
 
     @cached_property
@@ -71,10 +71,10 @@ class Lanes(VectorFinisher):
             self.of.include(*words_text())
         self.results.include()
 
-    def fetch(self, block: Index, pixel: Pixel) -> None:
-        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+    def prefetch(self, block: Index, pixel: Pixel) -> None:
+        """Fetch a tile of the images that the epilogue reads, a line of the cache a pixel."""
         composite, arguments = self.of.composite, self.of.arguments
-        shape = (composite.pictures, self.of.height, self.of.width, self.outputs)
+        shape = (composite.images, self.of.height, self.of.width, self.outputs)
         others = composite.parameters[len(composite.main.args) :]
         read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
         for each in composite.calls.values():
@@ -94,9 +94,9 @@ class Lanes(VectorFinisher):
 
     def together(self, pixels: Callable[[], None]) -> None:
         """The epilogues of a tile, with its bytes looked up together where tables are large."""
-        self.results.tables.together(pixels)
+        self.results.luts.together(pixels)
 
-    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
+    def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
         size = self.of.sums.strip
         full, rest = divmod(self.outputs * self.of.pixels, size)
@@ -114,8 +114,8 @@ class Lanes(VectorFinisher):
 
     def _channels(self, strip: Index, y: Index, x: Index, sums: Index, count: int) -> None:
         """So many channels of a strip, by vectors as long as there are channels for one."""
-        if self.results.tables.is_looked_up:
-            self.results.tables.store_kept(self.position(strip, y, x, 0), count)
+        if self.results.luts.is_looked_up:
+            self.results.luts.store_kept(self.position(strip, y, x, 0), count)
             return
         with self.results.of_pixel(strip, y, x, count):
             first = 0
@@ -135,11 +135,11 @@ class Lanes(VectorFinisher):
                 at = self.position(strip, y, x, lane + inner)
                 emit(inner, at, self.of.scratch[sums + lane + inner])
 
-        apart = computed_apart(self.elements, each, width)
+        precomputed = precompute(self.elements, each, width)
         packed = self.results.packed_buffers(width)
 
         def channel(inner: Index, at: Position, raw: Scalar) -> None:
-            values = self.elements.at(at, raw, apart, inner)
+            values = self.elements.at(at, raw, precomputed, inner)
             self.results.put(at, values, packed, (inner, lane + inner), width)
 
         each(channel)

@@ -26,7 +26,7 @@ from stages.graph.composites import POOLS
 from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import border_class
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_handed_on
+from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_moved_only
 from stages.packaging.epilogues.threshold_counts import (
     THRESHOLD,
     Limits,
@@ -65,7 +65,7 @@ class Computed:
 
 
 @dataclass
-class Apart:
+class Precomputed:
     """Buffers of a vector of channels, of what loops of their own have computed."""
 
     words: dict[Var, Buffer] = field(default_factory=dict)
@@ -82,7 +82,12 @@ class Elements:
         self.composite: Composite = of.composite
 
     def at(
-        self, at: Position, raw: Scalar, apart: Apart, lane: Index, until: Var | None = None
+        self,
+        at: Position,
+        raw: Scalar,
+        precomputed: Precomputed,
+        lane: Index,
+        until: Var | None = None,
     ) -> dict[Var, Computed]:
         """All variables at a position whose sum is `raw`, or those in front of `until` and that.
 
@@ -93,7 +98,7 @@ class Elements:
             values[self.composite.parameters[0]] = Computed(raw)
         for variable, call in self.composite.calls.items():
             if is_op(call, THRESHOLD):
-                values[variable] = self._level(variable, call, values, at, apart, lane)
+                values[variable] = self._level(variable, call, values, at, precomputed, lane)
             else:
                 values[variable] = self._value(call, values, at, raw)
             if variable.same_as(until):
@@ -125,7 +130,7 @@ class Elements:
         if call.same_as(self.composite.main_or_none):
             return Computed(self._sum(call, at, raw))
         name = str(call.op.name)
-        if is_handed_on(call):
+        if is_moved_only(call):
             return values[call.args[0]]
         if is_op(call, "relax.qnn.from_bytes"):
             source = call.args[0]
@@ -158,7 +163,7 @@ class Elements:
 
     def _sum(self, call: Call, at: Position, raw: Scalar) -> Any:
         """What the main operator gives, from its raw sum."""
-        if self.of.reads.begins or str(call.op.name) in POOLS:
+        if self.of.reads.preloads_bias or str(call.op.name) in POOLS:
             return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
@@ -170,7 +175,7 @@ class Elements:
         """A tensor parameter at a position, its axes those of the result from the last one on."""
         index: Any = 0
         shape = shape_of(parameter.ty)
-        where = (at.picture, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
+        where = (at.image, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
         for extent, coordinate in zip(shape, where, strict=True):
             index = index * extent + (coordinate if extent > 1 else 0)
         return self.of.arguments[parameter.name][index]
@@ -184,12 +189,17 @@ class Elements:
         return Limits(self.of.arguments[table.name], count, channels, channel)
 
     def compared(
-        self, call: Call, values: Mapping[Var, Computed], at: Position, apart: Apart, lane: Index
+        self,
+        call: Call,
+        values: Mapping[Var, Computed],
+        at: Position,
+        precomputed: Precomputed,
+        lane: Index,
     ) -> Any:
         """What an operator compares with thresholds, in as many bits as these have."""
         source = call.args[0]
-        if source in apart.words:
-            return apart.words[source][lane]
+        if source in precomputed.words:
+            return precomputed.words[source][lane]
         found = values[source].longest if source in values else self.operand(source, at)
         return comparable(found, dtype_of(call.args[1].ty), self.reaches.get(source, ANY))
 
@@ -199,15 +209,15 @@ class Elements:
         call: Call,
         values: Mapping[Var, Computed],
         at: Position,
-        apart: Apart,
+        precomputed: Precomputed,
         lane: Index,
     ) -> Computed:
-        if variable in apart.counts:
-            count = apart.counts[variable][lane]
+        if variable in precomputed.counts:
+            count = precomputed.counts[variable][lane]
             return Computed(count.astype("uint8"), integer=count)
         rows = self.limits_of(call, at.channel)
         reached = rows.reached(
-            call, self.compared(call, values, at, apart, lane), self.operand(call.args[2], at)
+            call, self.compared(call, values, at, precomputed, lane), self.operand(call.args[2], at)
         )
         count = count_of(reached, counted_in(rows.dtype, self.of.isa), self.of.isa)
         return Computed(count.astype("uint8"), integer=count, reached=reached)

@@ -45,7 +45,7 @@ def _digits_word(code: Vectors, pointer: str) -> str:
     return total
 
 
-def tables_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
+def luts_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
     """The function `name`, from a pointer to the levels of 32 channels, bytes, to their tables."""
     code = Vectors(hardware.architecture, isa_of(hardware).lanes)
     place = 0

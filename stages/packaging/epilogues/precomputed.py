@@ -19,7 +19,7 @@ from stages.dialect.unstored import LONGEST_WORD
 from stages.kernels.signature import BLOCK
 from stages.nodes import Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
-from stages.packaging.epilogues.elements import ANY, Apart, Elements
+from stages.packaging.epilogues.elements import ANY, Elements, Precomputed
 from stages.packaging.epilogues.outputs import Position
 from stages.packaging.epilogues.saturation import WORDS, packs
 from stages.packaging.epilogues.threshold_counts import FEW, counted_in, number_of
@@ -33,15 +33,17 @@ def saturates_words(elements: Elements, width: int) -> bool:
     return any(_in_words(elements, call, width) for call in elements.thresholds.values())
 
 
-def computed_apart(elements: Elements, each: Each, width: int) -> Apart:
+def precompute(elements: Elements, each: Each, width: int) -> Precomputed:
     """Emit the loops for a vector of so many channels; where they leave what they computed."""
-    apart = Apart()
+    precomputed = Precomputed()
     for variable, call in elements.thresholds.items():
         if _in_words(elements, call, width):
-            apart.words[call.args[0]] = _words(elements, call.args[0], each, apart, width)
+            precomputed.words[call.args[0]] = _words(
+                elements, call.args[0], each, precomputed, width
+            )
         if shape_of(call.args[1].ty)[0] > FEW:
-            apart.counts[variable] = _count(elements, call, each, apart, width)
-    return apart
+            precomputed.counts[variable] = _count(elements, call, each, precomputed, width)
+    return precomputed
 
 
 def _in_words(elements: Elements, call: Call, width: int) -> bool:
@@ -51,12 +53,14 @@ def _in_words(elements: Elements, call: Call, width: int) -> bool:
     return is_short and is_long and width == BLOCK and packs(elements.of.isa)
 
 
-def _words(elements: Elements, variable: Var, each: Each, apart: Apart, width: int) -> Any:
+def _words(
+    elements: Elements, variable: Var, each: Each, precomputed: Precomputed, width: int
+) -> Any:
     """A buffer of a variable's integers as the nearest ones of 16 bits."""
     wide, words = (T.alloc_buffer((width,), kind) for kind in ("int32", "int16"))
 
     def store(lane: Index, at: Position, raw: Scalar) -> None:
-        values = elements.at(at, raw, apart, lane, until=variable)
+        values = elements.at(at, raw, precomputed, lane, until=variable)
         T.buffer_store(wide, shared(values[variable].longest), [lane])
 
     each(store)
@@ -64,7 +68,7 @@ def _words(elements: Elements, variable: Var, each: Each, apart: Apart, width: i
     return words
 
 
-def _count(elements: Elements, call: Call, each: Each, apart: Apart, width: int) -> Any:
+def _count(elements: Elements, call: Call, each: Each, precomputed: Precomputed, width: int) -> Any:
     """A buffer of how many thresholds are reached."""
     source, table, flip = call.args
     kind = counted_in(dtype_of(table.ty), elements.of.isa)
@@ -72,8 +76,8 @@ def _count(elements: Elements, call: Call, each: Each, apart: Apart, width: int)
     counts = T.alloc_buffer((width,), kind)
 
     def begin(lane: Index, at: Position, raw: Scalar) -> None:
-        values = elements.at(at, raw, apart, lane, until=source)
-        value = elements.compared(call, values, at, apart, lane)
+        values = elements.at(at, raw, precomputed, lane, until=source)
+        value = elements.compared(call, values, at, precomputed, lane)
         T.buffer_store(compared, shared(value), [lane])
         T.buffer_store(counts, tirx.const(0, kind), [lane])
 

@@ -14,7 +14,7 @@ from stages.dialect.sharing import shared
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
-from stages.packaging.emitting.byte_lut import looked_up_name, looked_up_text
+from stages.packaging.emitting.byte_lut import lut_name, lut_text
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.block_stores import block_store
 from stages.packaging.epilogues.elements import Computed
@@ -25,10 +25,10 @@ from stages.packaging.epilogues.outputs import (
 )
 from stages.packaging.epilogues.result_places import ResultPlaces
 from stages.packaging.epilogues.saturation import SATURATED, saturating_text
-from stages.packaging.epilogues.tile_luts import TileTables
+from stages.packaging.epilogues.tile_luts import TileLuts
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
 
-LOOKED_UP_AT_ONCE = (BLOCK, BLOCK // 2)
+LUT_WIDTHS = (BLOCK, BLOCK // 2)
 """Bytes whose values are looked up together."""
 
 
@@ -47,19 +47,19 @@ class Results:
         others = [output for output in outputs if output not in self.block_stores]
         self.finishes: Mapping[Var, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
         """How each of the others is finished."""
-        self.tables = TileTables(lanes, places, self.finishes)
+        self.luts = TileLuts(lanes, places, self.finishes)
 
     def include(self) -> None:
         """Include the text of what narrows, looks up and packs."""
         for finish in self.finishes.values():
             if finish.packs:
                 self.of.include(*saturating_text(finish.dtype))
-            if finish.table is not None and not self.tables.keeps_bytes:
-                for width in LOOKED_UP_AT_ONCE:
-                    self.of.include(*looked_up_text(self.of.isa, finish.dtype, width))
+            if finish.values is not None and not self.luts.keeps_bytes:
+                for width in LUT_WIDTHS:
+                    self.of.include(*lut_text(self.of.isa, finish.dtype, width))
         for store in self.block_stores.values():
             self.of.include(*store.text())
-        self.tables.include()
+        self.luts.include()
 
     @contextmanager
     def of_pixel(self, strip: Index, y: Index, x: Index, count: int) -> Iterator[None]:
@@ -97,8 +97,8 @@ class Results:
             if output in packed:
                 bare = values[finish.bytes].unsaturated
                 T.buffer_store(packed[output], shared(bare), [own])
-            elif output in self.tables.kept:
-                self.tables.keep(output, shared(values[finish.bytes].value), in_strip)
+            elif output in self.luts.kept:
+                self.luts.keep(output, shared(values[finish.bytes].value), in_strip)
             else:
                 is_looked_up = self._looks_up(finish, width)
                 variable = finish.bytes if is_looked_up else self.composite.results[output]
@@ -116,8 +116,8 @@ class Results:
 
     def _looks_up(self, finish: Finish, width: int) -> bool:
         """Whether so many channels are looked up together as they are stored."""
-        is_kept = self.tables.keeps_bytes
-        return finish.table is not None and not is_kept and width in LOOKED_UP_AT_ONCE
+        is_kept = self.luts.keeps_bytes
+        return finish.values is not None and not is_kept and width in LUT_WIDTHS
 
     def end(self, packed: Mapping[Var, Buffer], at: Position, width: int) -> None:
         """Emit what stores `packed` integers, and looks up values of bytes, from the first channel
@@ -127,8 +127,8 @@ class Results:
             if output in packed:
                 call_on(SATURATED + finish.dtype, packed[output][0], place)
             if self._looks_up(finish, width):
-                values = self.of.arguments[finish.lut][0]
-                call_on(looked_up_name(finish.dtype, width), values, place, place)
+                values = self.of.arguments[finish.values_name][0]
+                call_on(lut_name(finish.dtype, width), values, place, place)
 
     def fill_up(self, strip: Index, y: Index, x: Index) -> None:
         """Emit zeros behind the last channel of a pixel."""

@@ -22,7 +22,7 @@ class VectorFinisher(Finisher):
     loop: Any = staticmethod(T.vectorized)
     """How the channels of a vector are gone through."""
 
-    def made(self, make: Callable[[], Kernel]) -> Kernel:
+    def best_form(self, make: Callable[[], Kernel]) -> Kernel:
         """The kernel, its epilogue as vectors if there is a way."""
 
         def by(loop: Loop) -> Kernel:
@@ -45,7 +45,7 @@ class VectorFinisher(Finisher):
     @property
     def parts(self) -> Any:
         """How vectors of a strip, or channels that are too few for one, are gone through."""
-        return T.unroll if self.of.sums.is_direct else T.serial
+        return T.unroll if self.of.sums.in_registers else T.serial
 
     def position(
         self, strip: Index, y: Index, x: Index, lane: Index, size: int | None = None
@@ -53,4 +53,4 @@ class VectorFinisher(Finisher):
         """A lane of a strip, of as many as are finished together unless another `size` is told."""
         first = strip * (self.of.sums.strip if size is None else size)
         extent = self.of.height, self.of.width
-        return Position(*self.of.line_of(y), x, first + lane, extent)
+        return Position(*self.of.image_row(y), x, first + lane, extent)

@@ -20,39 +20,43 @@ from stages.packaging.emitting.addressing import call_on
 from stages.packaging.emitting.byte_lut import (
     first_entry,
     gives_bytes,
-    looked_up_name,
-    looked_up_text,
-    looks_up,
+    has_byte_lut,
+    lut_name,
+    lut_text,
 )
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.register_lut import looks_up_fours, name_of, text_of
+from stages.packaging.emitting.register_lut import (
+    has_register_lut,
+    register_lut_name,
+    register_lut_text,
+)
 
 LINE = 512
 """Bytes that are looked up with one load of a LUT that takes 16 registers."""
 
 
-def is_table(function: Function, isa: Isa) -> bool:
+def is_byte_function(function: Function, isa: Isa) -> bool:
     """Whether a plain composite gives bytes that are functions of one byte, and nothing else."""
     calls = calls_in(function)
     is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
-    return is_alone and gives_bytes(calls[0]) and looks_up(isa)
+    return is_alone and gives_bytes(calls[0]) and has_byte_lut(isa)
 
 
-def lower_table(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+def lower_byte_function(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel: items of work are registers of bytes, the last of them perhaps in part.
 
     Where a table takes many registers, items are as many bytes as are worth loading it.
     """
     (call,), isa = calls_in(function), isa_of(hardware)
-    if looks_up_fours(isa):
+    if has_register_lut(isa):
         return _lower_lines(call, function.params, symbol, isa)
     dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
-    definition, declarations = looked_up_text(isa, dtype, isa.bytes)
+    definition, declarations = lut_text(isa, dtype, isa.bytes)
     text = "\n".join([*declarations, definition])
     piece = partial(_piece, call, size, isa.bytes)
     lines, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
-    return line_kernel(symbol, function.params, result, lines, piece, text=text)
+    return item_kernel(symbol, function.params, result, lines, piece, text=text)
 
 
 def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -> Kernel:
@@ -61,7 +65,9 @@ def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -
     lines = max(1, size // LINE)
     begin = (lines - 1) * LINE
     lengths = {LINE, size - begin} if lines > 1 else {size}
-    texts = [text_of(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes]
+    texts = [
+        register_lut_text(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes
+    ]
     text = "\n".join(dict.fromkeys(line for body, more in texts for line in (*more, body)))
 
     def line(arguments: Arguments, result: Buffer, number: Index) -> None:
@@ -69,7 +75,7 @@ def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -
 
         def look_up(length: int) -> None:
             places = values[0], data[number * LINE], result[number * LINE]
-            name = name_of(dtype, limits(dtype), length)
+            name = register_lut_name(dtype, limits(dtype), length)
             call_on(name, *places)
 
         if size < isa.bytes:
@@ -85,7 +91,7 @@ def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -
                 with T.Else():
                     look_up(size - begin)
 
-    return line_kernel(symbol, parameters, (size, dtype_of(call.ty)), lines, line, text=text)
+    return item_kernel(symbol, parameters, (size, dtype_of(call.ty)), lines, line, text=text)
 
 
 def _piece(
@@ -97,7 +103,7 @@ def _piece(
 
     def register() -> None:
         places = values[0], data[number * count], result[number * count]
-        call_on(looked_up_name(dtype, count), *places)
+        call_on(lut_name(dtype, count), *places)
 
     def rest() -> None:
         with T.serial(0, size % count) as place:

@@ -20,19 +20,19 @@ from stages.graph.simplifying import order_of
 from stages.kernels.packed import parse_signature
 from stages.nodes import Buffer, Call, Function, Index, Scalar, Var
 from stages.packaging.emitting.addressing import divided
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 
 AT_ONCE = 4
 """Rows that LLVM interleaves well in one go, as ST4 does; of more it looks bytes up."""
 
 
-def lower_matrices(function: Function, symbol: str) -> Kernel:
+def lower_computed_weights(function: Function, symbol: str) -> Kernel:
     """The kernel `symbol`; items of work are blocks of channels of all matrices."""
-    return _Matrices(function).kernel(symbol)
+    return _ComputedWeights(function).kernel(symbol)
 
 
-class _Matrices:
+class _ComputedWeights:
     def __init__(self, function: Function) -> None:
         (self.source,) = function.params
         *moves, call = calls_in(function)
@@ -50,7 +50,7 @@ class _Matrices:
         """One line is a block."""
         items = self.count * self.blocks
         size = items * self.groups * self.group * self.lanes
-        return line_kernel(symbol, [self.source], (size, self.dtype), items, self._block)
+        return item_kernel(symbol, [self.source], (size, self.dtype), items, self._block)
 
     def _block(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         matrix, block = map(T.bind, divided(number, self.blocks))

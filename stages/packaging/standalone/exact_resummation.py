@@ -16,25 +16,25 @@ from stages.dialect.settling import MAGIC, OPERANDS, SETTLE
 from stages.dialect.sharing import shared
 from stages.graph.bindings import bindings_of
 from stages.nodes import Buffer, Function, Index
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 MOST_LANES = 64
 
 
-def is_settling(function: Function) -> bool:
+def is_resummation(function: Function) -> bool:
     """Whether a composite settles sums."""
     return is_op(bindings_of(function)[0].value, SETTLE)
 
 
-def lower_settling(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+def lower_resummation(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
-    return with_vectors(lambda loop: _Settling(function, loop, most).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _Resummation(function, loop, most).kernel(symbol), hardware)
 
 
-class _Settling:
+class _Resummation:
     def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
@@ -46,9 +46,9 @@ class _Settling:
         self.lanes = min(lanes, self.channels)
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of the picture."""
+        """Items of work are rows of the image."""
         size = self.height * self.width * self.channels
-        return line_kernel(symbol, self.parameters, (size, "float32"), self.height, self._line)
+        return item_kernel(symbol, self.parameters, (size, "float32"), self.height, self._line)
 
     def _line(self, arguments: Arguments, result: Buffer, y: Index) -> None:
         self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
@@ -65,9 +65,9 @@ class _Settling:
             with T.serial(0, self.lanes) as lane:
                 T.buffer_store(count, count[0] | near[lane], [0])
             with T.If(count[0] != 0), T.Then():
-                self._settle(result, near, place, first, (y, x))
+                self._resum(result, near, place, first, (y, x))
 
-    def _settle(
+    def _resum(
         self, result: Buffer, near: Buffer, place: Index, first: Index, at: tuple[Index, Index]
     ) -> None:
         """Take those sums of a tile anew that are near a boundary."""

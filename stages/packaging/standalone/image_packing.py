@@ -1,4 +1,4 @@
-"""From a composite that writes pictures of few channels to one PrimFunc.
+"""From a composite that writes images of few channels to one PrimFunc.
 
 Lanes are pixels: their first channels, computed from the planes or pixels that the user hands in,
 then the others, are put together as the bytes of a word. Of two rows that are stacked, both words
@@ -31,20 +31,20 @@ REPEATED = 0x0101010101010101
 """Equal bytes, by the byte."""
 
 
-def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
+def lower_image_packing(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
     stored = attributes(composite.store_of(composite.outputs[0]))["channels"]
-    kind = _Pictures if stored == WORD_BYTES else _Unpadded
+    kind = _PackedImages if stored == WORD_BYTES else _UnpaddedImages
     return with_vectors(lambda loop: kind(composite, loop, lanes).kernel(symbol), hardware)
 
 
-class _Pictures:
+class _PackedImages:
     def __init__(self, composite: Composite, loop: Loop, lanes: int) -> None:
         self.composite, self.loop = composite, loop
         (self.output,) = composite.outputs
         self.store = composite.store_of(self.output)
-        self.pictures, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
+        self.images, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
         self.stacked, self.fill = attrs["stacked"], attrs["fill"]
@@ -55,27 +55,27 @@ class _Pictures:
         self.size = rows // self.stacked, self.width + left + right
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are lines of all pictures, those that lie in the halo altogether not."""
+        """Items of work are lines of all images, those that lie in the halo altogether not."""
         top, left, bottom, right = self.halo
         halo = (top // self.stacked, left, bottom // self.stacked, right)
         word = self.fill * REPEATED & (1 << WORD_BITS * self.stacked) - 1
-        shape, fills = (self.pictures, *self.size, 1), [word] * self.pictures
+        shape, fills = (self.images, *self.size, 1), [word] * self.images
         parameters = self.composite.parameters
         return row_kernel(symbol, parameters, shape, halo, fills, self._line, self.dtype)
 
-    def _line(self, arguments: Arguments, result: Buffer, picture: Index, line: Index) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, image: Index, line: Index) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind((picture * height + top // self.stacked + line) * width + left)
+        start = T.bind((image * height + top // self.stacked + line) * width + left)
         with T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
             with self.loop(0, self.lanes) as lane:
                 x = first + lane
-                T.buffer_store(result, shared(self._stack(picture, line, x)), [start + x])
+                T.buffer_store(result, shared(self._stack(image, line, x)), [start + x])
 
-    def _stack(self, picture: Index, line: Index, x: Index) -> Any:
+    def _stack(self, image: Index, line: Index, x: Index) -> Any:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
         top, _, bottom, _ = self.halo
@@ -84,18 +84,18 @@ class _Pictures:
             if top % self.stacked or bottom % self.stacked:
                 inside = tirx.max(tirx.min(y, self.height - 1), 0)
                 fill = tirx.const(self.fill * REPEATED % (1 << WORD_BITS), "uint32")
-                word = tirx.Select(y == inside, self._word(picture, inside, x), fill)
+                word = tirx.Select(y == inside, self._word(image, inside, x), fill)
             else:
-                word = self._word(picture, y, x)
+                word = self._word(image, y, x)
             word = word.astype(self.dtype) << tirx.const(WORD_BITS * part, self.dtype)
             total = word if total is None else total | word
         return total
 
-    def _word(self, picture: Index, y: Index, x: Index) -> Any:
+    def _word(self, image: Index, y: Index, x: Index) -> Any:
         """The bytes of one pixel."""
         total: Any = None
         for channel in range(min(WORD_BYTES, self.channels)):
-            byte = self._value(self.store.args[0], (picture, y, x, channel))
+            byte = self._value(self.store.args[0], (image, y, x, channel))
             word = byte.astype("uint8").astype("uint32") << tirx.const(BYTE * channel, "uint32")
             total = word if total is None else total | word
         return total
@@ -124,35 +124,33 @@ class _Pictures:
         return self.arguments[parameter][place]
 
 
-class _Unpadded(_Pictures):
-    """Pictures whose pixels lie close together: a channel of several pixels is computed at a time,
+class _UnpaddedImages(_PackedImages):
+    """Images whose pixels lie close together: a channel of several pixels is computed at a time,
     then bytes are put in their order."""
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of all pictures."""
-        shape, fills = (self.pictures, *self.size, self.depth), [self.fill] * self.pictures
+        """Items of work are rows of all images."""
+        shape, fills = (self.images, *self.size, self.depth), [self.fill] * self.images
         parameters = self.composite.parameters
         return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")
 
-    def _line(self, arguments: Arguments, result: Buffer, picture: Index, line: Index) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, image: Index, line: Index) -> None:
         """One row; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind(((picture * height + top + line) * width + left) * self.depth)
+        start = T.bind(((image * height + top + line) * width + left) * self.depth)
         with on_stack(), T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
-            self._tile(result, picture, line, first, start + first * self.depth)
+            self._tile(result, image, line, first, start + first * self.depth)
 
-    def _tile(
-        self, result: Buffer, picture: Index, line: Index, first: Index, place: Index
-    ) -> None:
+    def _tile(self, result: Buffer, image: Index, line: Index, first: Index, place: Index) -> None:
         """Neighbouring pixels, as many as there are lanes."""
         size = self.depth * self.lanes
         planes = T.alloc_buffer((size,), "uint8")
         for channel in range(self.depth):
             with self.loop(0, self.lanes) as lane:
-                value = self._value(self.store.args[0], (picture, line, first + lane, channel))
+                value = self._value(self.store.args[0], (image, line, first + lane, channel))
                 byte = shared(value.astype("uint8"))
                 T.buffer_store(planes, byte, [channel * self.lanes + lane])
         if self.lanes == 1:

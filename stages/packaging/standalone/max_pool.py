@@ -39,28 +39,28 @@ class _MaxPool:
         _, *self.size, _ = shape_of(pool.args[0].ty)
         *_, self.stored_height, self.stored_width, _ = shape_of(function.params[0].ty)
         self.origin = calls.get("relax.qnn.from_bytes", {"origin": [0, 0]})["origin"]
-        self.pictures, self.height, self.width, self.channels = shape_of(pool.ty)
+        self.images, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
         store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1})
         self.halo, self.fill, self.phases = store["halo"], store["fill"], store["phases"]
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of all pictures."""
+        """Items of work are rows of all images."""
         top, left, bottom, right = self.halo
         size = self.height + top + bottom, self.width + left + right
-        shape, fills = (self.pictures, *size, self.channels), [self.fill] * self.pictures
+        shape, fills = (self.images, *size, self.channels), [self.fill] * self.images
         parameters = self.function.params
         around = self.halo, fills, self._row, self.dtype, self.phases
         return row_kernel(symbol, parameters, shape, *around)
 
-    def _row(self, arguments: Arguments, result: Buffer, picture: Index, y: Index) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, y: Index) -> None:
         (data,) = arguments.values()
         top, left, bottom, right = self.halo
         rows = self.height + top + bottom
-        line = picture * rows + stored_row(top + y, rows, self.phases)
+        line = image * rows + stored_row(top + y, rows, self.phases)
         start = T.bind((line * (self.width + left + right) + left) * self.channels)
-        first = picture * self.stored_height
+        first = image * self.stored_height
         lines = [T.bind((first + row) * self.stored_width) for row in self._taps(0, y)]
         with T.serial(0, self.width) as x:
             columns = self._taps(1, x)

@@ -32,7 +32,7 @@ from stages.numerics.near_ties import (
     level,
     limits_of,
 )
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
@@ -41,18 +41,18 @@ PART = 16
 """Channels that a bound is taken of at a time."""
 
 
-def is_of_near_ties(function: Function) -> bool:
+def is_near_tie_sum(function: Function) -> bool:
     """Whether a composite is of sums near ties."""
     return is_op(bindings_of(function)[0].value, NEAR_TIES)
 
 
-def lower_near_ties(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+def lower_near_tie_sums(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
-    return with_vectors(lambda loop: _NearTies(function, loop, most).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _NearTieSums(function, loop, most).kernel(symbol), hardware)
 
 
-class _NearTies:
+class _NearTieSums:
     def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
@@ -66,7 +66,7 @@ class _NearTies:
         """Items of work are pixels."""
         pixels = self.height * self.width
         result = (pixels * self.channels, self.dtype)
-        return line_kernel(symbol, self.parameters, result, pixels, self._pixel)
+        return item_kernel(symbol, self.parameters, result, pixels, self._pixel)
 
     def _pixel(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
@@ -106,9 +106,9 @@ class _NearTies:
         with T.serial(0, self.lanes) as lane:
             T.buffer_store(count, count[0] | near[lane], [0])
         with T.If(count[0] != 0), T.Then():
-            self._settle(result, near, (first, place, channel))
+            self._resum(result, near, (first, place, channel))
 
-    def _settle(self, result: Buffer, near: Buffer, at: tuple[Index, Index, Index]) -> None:
+    def _resum(self, result: Buffer, near: Buffer, at: tuple[Index, Index, Index]) -> None:
         """Take those bytes of a tile anew that are near a tie."""
         first, place, channel = at
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():

@@ -1,6 +1,6 @@
 """From a padded tensor to one PrimFunc: row by row, what was there and what is put around it.
 
-A row is what lies together behind the last axis that is padded, so that a picture of few channels
+A row is what lies together behind the last axis that is padded, so that an image of few channels
 is moved in whole vectors too.
 """
 
@@ -20,18 +20,18 @@ from stages.dialect.rearranged import ints_of
 from stages.graph.composites import calls_in, pad_of
 from stages.kernels.methods import WORD_BYTES
 from stages.nodes import Buffer, Function, Index, Scalar
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, with_vectors
 
 
-def lower_padding(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+def lower_pad(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     register = isa_of(hardware).lanes * WORD_BYTES
-    return with_vectors(lambda loop: _Padding(function, loop, register).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _Pad(function, loop, register).kernel(symbol), hardware)
 
 
-class _Padding:
+class _Pad:
     def __init__(self, function: Function, loop: Loop, register: int) -> None:
         self.function, self.loop = function, loop
         pad = pad_of(function)
@@ -48,7 +48,7 @@ class _Padding:
         """Items of work are rows."""
         result = prod(self.result), self.dtype
         lines = prod(self.result[: self.axis])
-        return line_kernel(symbol, self.function.params, result, lines, self._row)
+        return item_kernel(symbol, self.function.params, result, lines, self._row)
 
     def _row(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         (data,) = arguments.values()

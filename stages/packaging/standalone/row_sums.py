@@ -18,8 +18,8 @@ from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
 from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
-from stages.packaging.emitting.interleaved_rows import added_up, lines_of, take_turns
-from stages.packaging.emitting.item_kernel import Arguments, line_kernel
+from stages.packaging.emitting.interleaved_rows import accumulate_rows, each_group, group_count
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import on_stack
 
@@ -68,12 +68,12 @@ class _RowSum:
 
     def kernel(self, symbol: str) -> Kernel:
         """The whole kernel."""
-        result, lines = (self.count, self.dtype), lines_of(self.count)
-        return line_kernel(symbol, self.parameters, result, lines, self._line)
+        result, lines = (self.count, self.dtype), group_count(self.count)
+        return item_kernel(symbol, self.parameters, result, lines, self._line)
 
     def _line(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
-        take_turns(number, self.count, lambda rows: self._rows(rows, result))
+        each_group(number, self.count, lambda rows: self._rows(rows, result))
 
     def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
@@ -84,7 +84,7 @@ class _RowSum:
 
         with on_stack():
             totals = T.alloc_buffer((len(rows),), "float64")
-            added_up(totals, self.length, term)
+            accumulate_rows(totals, self.length, term)
             for index, row in enumerate(rows):
                 total = totals[index].astype("float32")
                 if is_op(self.calls[self.sums], MEAN):

@@ -26,12 +26,12 @@ from stages.numerics.softmax import power
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
 from stages.packaging.emitting.interleaved_rows import (
     ROWS,
-    added_up,
-    lines_of,
-    take_turns,
+    accumulate_rows,
+    each_group,
+    group_count,
     vectors_of,
 )
-from stages.packaging.emitting.item_kernel import SCRATCH, Arguments, line_kernel
+from stages.packaging.emitting.item_kernel import SCRATCH, Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 from stages.packaging.standalone.te_reductions import STACK_BYTES
@@ -98,13 +98,13 @@ class _Softmax:
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
-        result, lines = (self.count * self.length, self.dtype), lines_of(self.count)
+        result, lines = (self.count * self.length, self.dtype), group_count(self.count)
         room = self.scratch, POWERS
-        return line_kernel(symbol, self.parameters, result, lines, self._line, scratch=room)
+        return item_kernel(symbol, self.parameters, result, lines, self._line, scratch=room)
 
     def _line(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
-        take_turns(number, self.count, lambda rows: self._rows(rows, result))
+        each_group(number, self.count, lambda rows: self._rows(rows, result))
 
     def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
@@ -113,7 +113,7 @@ class _Softmax:
             totals = T.alloc_buffer((len(rows),), POWERS)
             for start, of_row in zip(starts, powers, strict=True):
                 self._exponentials(start, self._largest(start), of_row)
-            added_up(totals, self.length, lambda row, place: powers[row][place])
+            accumulate_rows(totals, self.length, lambda row, place: powers[row][place])
             for row, start in enumerate(starts):
                 self._results(result, start, powers[row], totals[row])
 

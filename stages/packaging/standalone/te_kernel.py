@@ -33,7 +33,7 @@ LANES = {"avx512": 32}
 DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
 
 
-def lower_plain(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+def lower_te_kernel(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel `symbol` of a plain composite."""
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
     source = tensor_function(function)

@@ -1,4 +1,4 @@
-"""The rows of pictures as one long line of positions, of which those in between are nobody's.
+"""The rows of images as one long line of positions, of which those in between are nobody's.
 
 Where a convolution moves by as many pixels down as to the right, windows of the next row follow
 behind what lies between two rows, so that tiles of pixels need not fit a row.
@@ -19,22 +19,22 @@ from stages.packaging.emitting.addressing import divided
 
 
 @dataclass(frozen=True)
-class Line:
+class JoinedLine:
     """Rows of results, in tiles of so many positions."""
 
     height: int
     width: int
-    pictures: int
+    images: int
     rows: int
-    """From one picture to the next one."""
+    """From one image to the next one."""
     pitch: int
     """Positions from one row to the next one."""
     tile: int
 
     @property
     def positions(self) -> int:
-        """From the first pixel of all pictures to the last one, those in between too."""
-        rows = (self.pictures - 1) * self.rows + self.height
+        """From the first pixel of all images to the last one, those in between too."""
+        rows = (self.images - 1) * self.rows + self.height
         return (rows - 1) * self.pitch + self.width
 
     @property
@@ -45,7 +45,7 @@ class Line:
     @property
     def is_shorter(self) -> bool:
         """Whether these are fewer than if no tile went on from row to row."""
-        by_rows = self.pictures * self.height * tile_count(self.width, self.tile)
+        by_rows = self.images * self.height * tile_count(self.width, self.tile)
         return self.tile > self.width or self.tiles < by_rows
 
     def first(self, number: Index) -> Any:
@@ -70,9 +70,9 @@ class Line:
             else:
                 row, x = divided(first + m, self.pitch)
                 is_inside = x < self.width
-            if self.pictures == 1:
+            if self.images == 1:
                 return row, x, is_inside
-            picture, line = divided(row, self.rows)
-            return picture * self.height + line, x, tirx.all(is_inside, line < self.height)
+            image, line = divided(row, self.rows)
+            return image * self.height + line, x, tirx.all(is_inside, line < self.height)
 
         return place

@@ -27,7 +27,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.addressing import slice_of
-from stages.packaging.emitting.kernel import Few
+from stages.packaging.emitting.kernel import FewThreads
 from stages.packaging.emitting.vector_loops import on_stack
 
 RUNS_A_TASK = 2
@@ -110,10 +110,10 @@ class Grid:
         return self.blocks * self.runs
 
     @property
-    def few(self) -> Few | None:
+    def few(self) -> FewThreads | None:
         """Tasks at most while few threads have all blocks each; None if not even two do."""
         threads = min(self._tasks_of_runs, self._enough(1) // self.each)
-        return Few(threads, self._tasks_of_runs) if threads > 1 else None
+        return FewThreads(threads, self._tasks_of_runs) if threads > 1 else None
 
     @contextmanager
     def part(self, task: Index, tasks: Index) -> Iterator[Part]:

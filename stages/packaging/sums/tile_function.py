@@ -36,7 +36,7 @@ def pause() -> str:
 
 
 @dataclass(frozen=True)
-class Called:
+class MicroKernelCall:
     """A micro-kernel as it is called: its name and text, pointers, and constants behind them."""
 
     name: str
@@ -44,11 +44,11 @@ class Called:
     pointers: int
     constants: Sequence[int | None] = ()
     """None is a number that is told with the pointers, after them."""
-    begins: bool = False
+    preloads_bias: bool = False
     """Whether a pointer follows to what the sums of a pixel begin with."""
 
 
-def apart(called: Called, pixels: int, channels: int) -> Text:
+def micro_kernel_text(called: MicroKernelCall, pixels: int, channels: int) -> Text:
     """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
 
     Its other pointers are in front, then a number if one is told, what sums begin with if it takes
@@ -62,7 +62,7 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
     writes = [f"ptr %s{m}" for m in range(pixels)]
     told = ["i64 %told"] * (None in called.constants)
     numbers = [f"i64 {'%told' if number is None else number}" for number in called.constants]
-    begin = ["ptr %begin"] * called.begins
+    begin = ["ptr %begin"] * called.preloads_bias
     arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers, *begin])
     code.do(f"call void @{called.name}({arguments})")
     kind = f"<{channels} x i32>"
@@ -74,7 +74,7 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
 
 def tile_function(
     symbol: str,
-    called: Called,
+    called: MicroKernelCall,
     texts: Iterable[str],
     tile: tuple[int, int],
     declare: Callable[[], None],
@@ -85,7 +85,7 @@ def tile_function(
     `declare` declares the tensors. `body` is given the three numbers; it may call NAME, PAUSE and
     what is in `texts`.
     """
-    text, declarations = apart(called, *tile)
+    text, declarations = micro_kernel_text(called, *tile)
     imported = dict.fromkeys((*texts, *declarations, text, pause()))
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)

@@ -22,14 +22,14 @@ from stages.kernels.signature import BLOCK
 from stages.nodes import Index
 from stages.packaging.emitting.addressing import divided, slice_of
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
-from stages.packaging.sums.joined_line import Line
+from stages.packaging.sums.joined_line import JoinedLine
 from stages.packaging.sums.parts import Composition, Window, Work
 from stages.packaging.sums.task_grid import Grid
 from stages.packaging.sums.window_reads import Windows
 
 
-class Rows(Work):
-    """Runs are output rows, of all pictures of a batch; the last tile of one overlaps another."""
+class OutputRows(Work):
+    """Runs are output rows, of all images of a batch; the last tile of one overlaps another."""
 
     @property
     def distance(self) -> int | None:
@@ -39,7 +39,7 @@ class Rows(Work):
     @property
     def runs(self) -> int:
         """Work items of a block."""
-        return self.of.lines
+        return self.of.all_rows
 
     @property
     def tiles(self) -> int:
@@ -49,8 +49,8 @@ class Rows(Work):
     @property
     def runs_together(self) -> int:
         """Work items of a block in a row block, all if the schedule has none."""
-        rows = self.of.schedule.get("rows", self.of.lines)
-        return max(1, min(self.runs, rows * self.runs // self.of.lines))
+        rows = self.of.schedule.get("rows", self.of.all_rows)
+        return max(1, min(self.runs, rows * self.runs // self.of.all_rows))
 
     @cached_property
     def grid(self) -> Grid:
@@ -59,7 +59,7 @@ class Rows(Work):
         return Grid(self.of.blocks, self.runs, self.of.schedule["spread"], each)
 
     @property
-    def goes_through_blocks(self) -> bool:
+    def blocks_are_inner(self) -> bool:
         """Whether the inner loop does, so that it is rows that stay in the cache."""
         return bool(self.of.schedule["order"] == "blocks_inner")
 
@@ -70,7 +70,7 @@ class Rows(Work):
             with T.serial(0, self.tiles) as tile:
                 self.of.tile(block, run, tile)
 
-        if self.goes_through_blocks:
+        if self.blocks_are_inner:
             begin, end = slice_of(self.grid.items, self.of.task, self.of.tasks)
             self._items(T.bind(begin), end, tiles)
         else:
@@ -96,36 +96,36 @@ class Rows(Work):
         return lambda m: self._finish(block, m, run, x + m * self.of.pixels, place)
 
     def _finish(self, block: Index, m: Index, y: Index, x: Index, place: Index) -> None:
-        self.of.finisher.number = m
-        self.of.finisher.pixel(block, y, x, place + m * BLOCK)
+        self.of.finisher.pixel_number = m
+        self.of.finisher.finish_pixel(block, y, x, place + m * BLOCK)
 
     def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile of a convolution."""
         x, rows = self.column_of(tile), self.of.sums.rows
-        picture, _ = self.of.line_of(run)
+        image, _ = self.of.image_row(run)
         before = run * self.tiles + tirx.truncdiv(x + rows - 1, rows)
         first = _windows(self.of).place_of(run, x)
-        return Window(first, before, lambda m: (run, x + m), picture)
+        return Window(first, before, lambda m: (run, x + m), image)
 
 
-class Joined(Rows):
+class JoinedRows(OutputRows):
     """Runs are tiles, which go on from row to row, over what lies in between."""
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
         """Whether tiles are fewer so, and windows of the next row follow behind a row's."""
         reads, attrs = _windows(of), attributes(of.composite.main)
-        pictures = of.composite.pictures
-        joinable = are_joinable(attrs["window"], attrs["strides"], pictures, reads.phases)
-        return joinable and not reads.has_matrices and cls(of).line.is_shorter
+        images = of.composite.images
+        joinable = are_joinable(attrs["window"], attrs["strides"], images, reads.phases)
+        return joinable and not reads.has_computed_weights and cls(of).line.is_shorter
 
     @property
-    def line(self) -> Line:
-        """The results of all pictures as one line."""
+    def line(self) -> JoinedLine:
+        """The results of all images as one line."""
         of, reads = self.of, _windows(self.of)
         pitch = reads.input_width // reads.phases
-        pictures = of.composite.pictures
-        return Line(of.height, of.width, pictures, reads.input_height, pitch, of.sums.rows)
+        images = of.composite.images
+        return JoinedLine(of.height, of.width, images, reads.input_height, pitch, of.sums.rows)
 
     @property
     def runs(self) -> int:
@@ -156,7 +156,7 @@ class Joined(Rows):
         return Window(first * right, run, lambda m: places(m)[:2])
 
 
-class Turning(Joined):
+class WrappedRows(JoinedRows):
     """Runs are tiles of two pixels, which go on from the last of a row to the first of the next."""
 
     @classmethod
@@ -164,7 +164,7 @@ class Turning(Joined):
         """Whether tiles are fewer so."""
         if not _takes_two(of):
             return False
-        others = Joined(of) if Joined.fits(of) else Rows(of)
+        others = JoinedRows(of) if JoinedRows.fits(of) else OutputRows(of)
         return cls(of).runs < others.calls
 
     @property
@@ -173,11 +173,11 @@ class Turning(Joined):
         return None
 
     @property
-    def line(self) -> Line:
-        """The results of all pictures as one line with nothing in between."""
+    def line(self) -> JoinedLine:
+        """The results of all images as one line with nothing in between."""
         of = self.of
-        pictures = of.composite.pictures
-        return Line(of.height, of.width, pictures, of.height, of.width, of.sums.rows)
+        images = of.composite.images
+        return JoinedLine(of.height, of.width, images, of.height, of.width, of.sums.rows)
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel."""
@@ -195,11 +195,11 @@ class Turning(Joined):
         places = self.line.places(self.line.first(run))
         first, second = (T.bind(reads.place_of(*places(m)[:2])) for m in range(2))
         pixel = shape_of(self.of.composite.main.args[0].ty)[-1]
-        apart = T.Cast("int64", (second - first) * pixel)
-        return Window(first, run, lambda m: places(m)[:2], apart=apart)
+        stride = T.Cast("int64", (second - first) * pixel)
+        return Window(first, run, lambda m: places(m)[:2], pixel_stride=stride)
 
 
-class Halves(Rows):
+class RowHalves(OutputRows):
     """Runs are rows, whose tiles are a pixel of the first half and one of the second.
 
     Where two pixels have nothing in common each is then read on from where the tile before ended,
@@ -223,15 +223,15 @@ class Halves(Rows):
 
     def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile."""
-        picture, _ = self.of.line_of(run)
+        image, _ = self.of.image_row(run)
         first, before = _windows(self.of).place_of(run, tile), run * self.tiles + tile
-        return Window(first, before, lambda m: (run, tile + m * self.distance), picture)
+        return Window(first, before, lambda m: (run, tile + m * self.distance), image)
 
 
 def _takes_two(of: Composition) -> bool:
     """Whether a micro-kernel takes two pixels, wherever they are."""
     reads = _windows(of)
-    return of.sums.is_direct and reads.signature.turns and not reads.has_matrices
+    return of.sums.in_registers and reads.signature.turns and not reads.has_computed_weights
 
 
 def _windows(of: Composition) -> Windows:

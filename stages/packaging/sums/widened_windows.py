@@ -17,14 +17,14 @@ from stages.kernels.widening import widened
 from stages.nodes import Index
 from stages.packaging.emitting.addressing import widths
 from stages.packaging.sums.parts import Composition, Window
-from stages.packaging.sums.window_reads import Apart, Windows
+from stages.packaging.sums.window_reads import RowStrides, Windows
 
 APART = 3
 """Where strides say how far from one another the pixels of a tile are."""
 WIDEN = "bk_widen"
 
 
-class Widened(Windows):
+class WidenedWindows(Windows):
     """Windows that are widened in scratch, behind all else, before they are read."""
 
     buffer: Any = None
@@ -44,7 +44,7 @@ class Widened(Windows):
         return widened(self.rows, attrs["window"], right, self.pixel, unit)
 
     @property
-    def wide_words(self) -> int:
+    def widened_words(self) -> int:
         """The windows of a tile."""
         return self.lies.size // 2
 
@@ -52,7 +52,7 @@ class Widened(Windows):
     def strides(self) -> tuple[int | None, ...]:
         """Those of what is widened."""
         rows, words, *_, share, _, _ = super().strides
-        wide = Apart(2 * self.lies.row)
+        wide = RowStrides(2 * self.lies.row)
         if self.reads:
             wide = wide.by_pixels(2 * self.pixel, attributes(self.main)["window"][1])
         return rows, words, wide.row, 2 * self.lies.moved, 0, share, wide.per, wide.wrap
@@ -61,11 +61,11 @@ class Widened(Windows):
         """Include what widens."""
         apart = super().strides[APART]
         assert apart is not None
-        self.of.include(*widening_text(self.lies, self.rows_apart, apart, self.of.isa))
+        self.of.include(*widening_text(self.lies, self.row_strides, apart, self.of.isa))
 
     def declare(self) -> None:
         """Declare what the function of a tile reads."""
-        self.buffer, self.place = T.arg("wide", T.Buffer((self.wide_words,), "int32")), 0
+        self.buffer, self.place = T.arg("wide", T.Buffer((self.widened_words,), "int32")), 0
 
     def passed(self) -> list[Any]:
         """A pointer to it."""
@@ -74,9 +74,9 @@ class Widened(Windows):
     def prepare(self, block: Index, run: Index, tile: Index) -> None:
         """Widen the windows of a tile, if they are not still there from the block before."""
         of = self.of
-        self.buffer, self.place = of.scratch, of.wide_at
+        self.buffer, self.place = of.scratch, of.widened_at
         is_new: Any = True
-        if of.work.goes_through_blocks and of.work.tiles == 1:
+        if of.work.blocks_are_inner and of.work.tiles == 1:
             is_new = tirx.any(block == 0, of.work.item == 0)
         with T.If(is_new), T.Then():
             pointers = super().pointer(of.work.window(run, tile)), self._at(0)
@@ -90,7 +90,7 @@ class Widened(Windows):
         return T.address_of(self.buffer[self.place + channel // 2])
 
 
-def widening_text(windows: Layout, rows: Apart, apart: int, isa: Isa) -> Text:
+def widening_text(windows: Layout, rows: RowStrides, apart: int, isa: Isa) -> Text:
     """`void bk_widen(data, wide)`: the windows of a tile, uint8 to int16.
 
     Pieces of a row of windows are `apart` bytes from one another.

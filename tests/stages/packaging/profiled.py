@@ -66,7 +66,7 @@ def check_trace(trace: Any, program: Program, threads: int, samples: int) -> Non
     runs = [event["name"] for event in slices if event["cat"] == "run"]
     assert runs == [f"sample {index}" for index in range(samples)]
     pictures = {event["name"] for event in slices if event["cat"] == "picture"}
-    several = range(program.pictures) if program.pictures > 1 else ()
+    several = range(program.images) if program.images > 1 else ()
     assert pictures == {f"picture {index}" for index in several}
     told = trace["otherData"]
     assert told["threads"] == threads

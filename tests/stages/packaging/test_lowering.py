@@ -54,41 +54,54 @@ def levels(channels: int) -> Model:
 
 
 KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
-    "of integers": (quantized, AVX512VNNI, {"row": "product of bytes", "finisher": "Lanes"}),
-    "depthwise": (depthwise, AVX512VNNI, {"row": "depthwise", "reads": "Taps", "sums": "ATile"}),
+    "of integers": (
+        quantized,
+        AVX512VNNI,
+        {"row": "linear layer of bytes", "finisher": "ChannelVectors"},
+    ),
+    "depthwise": (
+        depthwise,
+        AVX512VNNI,
+        {"row": "depthwise", "reads": "DepthwiseTaps", "sums": "InTileFunction"},
+    ),
     "depthwise of levels": (
         of_levels,
         AVX2,
-        {"row": "depthwise", "reads": "Taps", "sums": "ATile", "finisher": "Lanes"},
+        {
+            "row": "depthwise",
+            "reads": "DepthwiseTaps",
+            "sums": "InTileFunction",
+            "finisher": "ChannelVectors",
+        },
     ),
     "bits with thresholds": (
         lambda: residual_a2w1().model,
         AVX2,
-        {"row": "product of floats, of bits, or looked up", "finisher": "Lanes"},
+        {"row": "linear layer of floats, of bits, or by LUT", "finisher": "ChannelVectors"},
     ),
     "levels by tiles": (
         lambda: levels(64),
         AMX,
-        {"row": "levels by matrix tiles", "finisher": "Blocks"},
+        {"row": "levels by matrix tiles", "finisher": "ChannelBlocks"},
     ),
     "levels by tiles, not whole blocks": (
         lambda: levels(48),
         AMX,
-        {"row": "product by matrix tiles", "finisher": "Lanes"},
+        {"row": "linear layer by matrix tiles", "finisher": "ChannelVectors"},
     ),
-    "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
+    "tiles": (quantized, AMX, {"row": "linear layer by matrix tiles", "sums": "InMatrixTiles"}),
     "batched": (
         lambda: product((9, 64, 33)),
         AVX2,
-        {"row": "batched product", "work": "Rows", "finisher": "Lanes"},
+        {"row": "batched linear layer", "work": "OutputRows", "finisher": "ChannelVectors"},
     ),
     "of floats": (
         lambda: network((1, 8, 9, 9), 8)[1],
         AVX2,
         {
-            "row": "product of floats, of bits, or looked up",
+            "row": "linear layer of floats, of bits, or by LUT",
             "reads": "Windows",
-            "finisher": "Lanes",
+            "finisher": "ChannelVectors",
         },
     ),
 }

@@ -44,6 +44,6 @@ def test_pictures_that_are_collected_anywhere_give_the_same(
     monkeypatch.setattr(batches, "first_together", lambda *_: first)
     given = np.random.default_rng(0).integers(0, 256, (BATCH, 3, 16, 16)).astype(np.float32) / 256
     packed, program = assert_exact(block(), {"data": given}, hardware)
-    assert pictures_of(packed) == program.pictures == BATCH
+    assert pictures_of(packed) == program.images == BATCH
     assert len(program.calls) > program.together > 0
     assert program.collected

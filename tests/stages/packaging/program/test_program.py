@@ -81,9 +81,9 @@ OF_TWO: dict[str, Any] = {
 
 def test_calls_that_are_run_once_find_all_pictures() -> None:
     program = make(**OF_TWO)
-    assert (program.calls_apart, program.calls_together) == ((FIRST,), (LAST,))
+    assert (program.calls_per_image, program.calls_per_batch) == ((FIRST,), (LAST,))
     assert program.collected == {"b": 64}
-    assert program.outputs_together == {"y"}
+    assert program.outputs_per_batch == {"y"}
     assert [program.size(slot) for slot in (X, Y, B)] == [4, 16, 128]
 
 

@@ -104,7 +104,7 @@ def of_three_pictures() -> Program:
         one,
         inputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.inputs),
         outputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.outputs),
-        pictures=3,
+        images=3,
     )
 
 

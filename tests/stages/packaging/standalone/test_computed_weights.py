@@ -244,7 +244,7 @@ def test_others_stay(left: tuple[int, ...], right: tuple[int, ...]) -> None:
 def test_rows_of_two_pictures_are_not_joined() -> None:
     made = convolutions(pack(product((3, 64, 32)), AVX512VNNI), AVX512VNNI)
     assert made and not any(map(is_joined, made))
-    assert all(isinstance(one.reads, Windows) and one.reads.has_matrices for one in made)
+    assert all(isinstance(one.reads, Windows) and one.reads.has_computed_weights for one in made)
 
 
 def test_tiles_get_whole_steps() -> None:

@@ -11,9 +11,9 @@ from stages.kinds import Model
 from stages.numerics import onnx
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.sums.composed_kernel import ComposedKernel
-from stages.packaging.sums.tile_order import Joined
+from stages.packaging.sums.tile_order import JoinedRows
 from tests.stages.packaging.integer_net import Net
-from tests.stages.packaging.programs import put_together
+from tests.stages.packaging.programs import compose
 
 MANY = 100.0
 """Weights for positions, as `spread`."""
@@ -36,13 +36,13 @@ def convolutions(packed: Model, hardware: Hardware) -> list[ComposedKernel]:
     found = []
     for _, function in calls_of(packed):
         if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
-            found.append(put_together(function, schedule, hardware))
+            found.append(compose(function, schedule, hardware))
     return found
 
 
 def is_joined(made: ComposedKernel) -> bool:
     """Whether tiles go on from row to row, over what lies in between."""
-    return type(made.work) is Joined
+    return type(made.work) is JoinedRows
 
 
 def strided(size: tuple[int, int, int]) -> Model:

@@ -21,7 +21,7 @@ from tests.kept import kept
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.level_net import Net as FewBits
-from tests.stages.packaging.programs import Executor, assert_exact, pack, put_together
+from tests.stages.packaging.programs import Executor, assert_exact, compose, pack
 from tests.stages.packaging.sums.convolution_nets import MANY, convolutions, is_joined, residual
 from tests.stages.pipeline import offered, random_inputs
 from tests.targets import (
@@ -63,7 +63,7 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
     several = 0
     for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
         with target_of(AMX):
-            made = put_together(function, schedule, AMX)
+            made = compose(function, schedule, AMX)
             text = made.kernel(bodies).function.script()
         several += made.blocks > 1
         lines = [line for line in text.splitlines() if TILES_BEGIN in line or TILES_END in line]

@@ -21,7 +21,7 @@ from stages.graph.bindings import calls_of
 from stages.graph.composites import PRODUCTS
 from stages.kinds import Model
 from stages.options import LegalizeOptions
-from stages.packaging.emitting.kernel import Few, Kernel
+from stages.packaging.emitting.kernel import FewThreads, Kernel
 from stages.packaging.program.program import Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel
@@ -32,7 +32,7 @@ from tests.kept import kept
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.kernel_cases import GEOMETRIES, geometry
 from tests.stages.packaging.level_net import BIT, MAC
-from tests.stages.packaging.programs import Executor, compile_at_once, pack, put_together
+from tests.stages.packaging.programs import Executor, compile_at_once, compose, pack
 from tests.stages.packaging.sums.convolution_nets import MANY, residual
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
@@ -176,7 +176,7 @@ def lowered(rows: int | None) -> tuple[ComposedKernel, Kernel]:
     functions = [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]
     stated = {"rows": rows} if rows is not None else {}
     with target_of(AVX512VNNI):
-        made = put_together(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)
+        made = compose(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)
         assert made.blocks == 2
         return made, made.kernel(bodies)
 
@@ -196,15 +196,15 @@ def test_the_calls_of_a_row_block_fetch_the_next_block_s_weights(rows: int | Non
     weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
     work, reads = made.work, made.reads
     assert isinstance(reads, Windows)
-    fetched = work.calls_together * reads.fetched
-    assert weights <= fetched < weights + work.calls_together * max(1, weights // 8)
-    assert work.calls_together == (work.calls if rows is None else work.runs_together * work.tiles)
-    assert rows is None or work.calls_together < work.calls
+    fetched = work.calls_per_batch * reads.prefetched
+    assert weights <= fetched < weights + work.calls_per_batch * max(1, weights // 8)
+    assert work.calls_per_batch == (work.calls if rows is None else work.runs_together * work.tiles)
+    assert rows is None or work.calls_per_batch < work.calls
 
 
 def test_a_limit_of_tasks_is_the_most_that_threads_share() -> None:
-    kernel = Kernel(tirx.PrimFunc([], tirx.Evaluate(0)), 0, 64, few=Few(2, 8))
+    kernel = Kernel(tirx.PrimFunc([], tirx.Evaluate(0)), 0, 64, few=FewThreads(2, 8))
     assert (kernel.capped(4).max_tasks, kernel.capped(4).few) == (4, None)
     # As many tasks for few threads as for all of them.
-    assert kernel.capped(8).few is None and kernel.capped(9).few == Few(2, 8)
+    assert kernel.capped(8).few is None and kernel.capped(9).few == FewThreads(2, 8)
     assert kernel.capped(None) is kernel.capped(64) is kernel.capped(1000) is kernel

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import compile_object, target_of
-from stages.packaging.emitting.kernel import Few
+from stages.packaging.emitting.kernel import FewThreads
 from stages.packaging.sums.task_grid import RUNS_A_TASK, Grid
 from tests.compiled import Library
 from tests.targets import SSE2, skip_unless_runnable
@@ -93,15 +93,15 @@ def test_many_threads_have_no_run_for_each() -> None:
 @pytest.mark.parametrize(
     ("runs", "spread", "few"),
     (
-        (28, 0.0, Few(14, 14)),
-        (28, 0.4, Few(4, 14)),
-        (7, 0.4, Few(3, 3)),
-        (28, 0.99, Few(2, 14)),
+        (28, 0.0, FewThreads(14, 14)),
+        (28, 0.4, FewThreads(4, 14)),
+        (7, 0.4, FewThreads(3, 3)),
+        (28, 0.99, FewThreads(2, 14)),
         (28, 1.0, None),
         (3, 0.0, None),
     ),
 )
-def test_few_threads_read_all_weights(runs: int, spread: float, few: Few | None) -> None:
+def test_few_threads_read_all_weights(runs: int, spread: float, few: FewThreads | None) -> None:
     """Each, as long as that is the best, and no task has less than it takes to be worth it."""
     assert Grid(8, runs, spread, each=2).few == few
     assert few is None or few.tasks * RUNS_A_TASK <= runs

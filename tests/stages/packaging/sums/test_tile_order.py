@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from hw.profile import Hardware
-from stages.packaging.sums.tile_order import Joined, Turning
+from stages.packaging.sums.tile_order import JoinedRows, WrappedRows
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.level_net import BIT, MAC, Case
 from tests.stages.packaging.level_net import Net as FewBits
@@ -58,9 +58,9 @@ def test_tiles_of_two_pixels_lie_anywhere() -> None:
         net = Net((*size, 64))
         packed, _ = assert_exact(strided(size), net.inputs(), AARCH64, MAC)
         made = convolutions(packed, AARCH64)
-        turns += sum(isinstance(one.work, Turning) for one in made)
+        turns += sum(isinstance(one.work, WrappedRows) for one in made)
         apart |= {one.work.distance for one in made} - {None}
-        assert all(one.sums.rows <= one.width or isinstance(one.work, Joined) for one in made)
+        assert all(one.sums.rows <= one.width or isinstance(one.work, JoinedRows) for one in made)
     assert turns
     assert apart > {1}
 
@@ -85,7 +85,7 @@ def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
     joined = [made.work for made in convolutions(packed, AVX512VNNI) if is_joined(made)]
     assert joined
     for work in joined:
-        assert isinstance(work, Joined)
+        assert isinstance(work, JoinedRows)
         rows, positions = work.of.sums.rows, work.line.positions
         firsts = [min(n * rows, positions - rows) for n in range(work.runs)]
         assert firsts[0] == 0 and firsts[-1] + rows == positions

@@ -27,11 +27,11 @@ from stages.numerics import onnx
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.program.program import Program
-from stages.packaging.sums.winograd_sums import Squares
+from stages.packaging.sums.winograd_sums import WinogradTiles
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.integer_net import Net
-from tests.stages.packaging.programs import assert_exact, pack, put_together
+from tests.stages.packaging.programs import assert_exact, compose, pack
 from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
@@ -133,10 +133,10 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
         bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
         schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
-        made = put_together(function, schedule, hardware)
+        made = compose(function, schedule, hardware)
         made.sums.include(bodies)
         reads = made.reads
-        assert isinstance(reads, Squares)
+        assert isinstance(reads, WinogradTiles)
         (helper,) = made.helpers
         *_, share, _, _ = helper.problem["strides"]
         weights = reads.words * reads.signature.channels * WORD_BYTES
