@@ -161,7 +161,7 @@ class ProgramBuilder:
         """The buffer that an image is in, with all of them one behind the other."""
         slot = self._read(argument)
         is_own = slot.kind == "buffer" and slot.name not in self.collected
-        assert is_own, f"{argument.name} has no buffer of its own to collect pictures in"
+        assert is_own, f"{argument.name} has no buffer of its own to collect images in"
         self.collected.add(slot.name)
         self.buffers[slot.name] *= self.images
         return slot

@@ -255,18 +255,18 @@ class Program:
         apart = [("output", spec) for spec in self.outputs if spec.name not in whole]
         for what, spec in [*(("input", spec) for spec in self.inputs), *apart]:
             if spec.shape[:1] != (self.images,):
-                yield f"{what} {spec.name!r} is not of {self.images} pictures"
+                yield f"{what} {spec.name!r} is not of {self.images} images"
         for name in self.collected:
             if self.buffers[name] % (self.images * ALIGNMENT):
-                yield f"buffer {name!r} of {self.images} pictures has {self.buffers[name]} bytes"
+                yield f"buffer {name!r} of {self.images} images has {self.buffers[name]} bytes"
         for call in self.calls_per_batch:
             where = f"call of {call.symbol} ({call.layer})"
             for slot in call.reads:
                 if slot.kind == "input" or (slot.kind == "output" and slot.name not in whole):
-                    yield f"{where}: reads {slot.kind} {slot.name!r} of all pictures at once"
+                    yield f"{where}: reads {slot.kind} {slot.name!r} of all images at once"
         for call in self.calls_per_image:
             if any(slot.kind == "output" and slot.name in whole for slot in call.writes):
-                yield f"call of {call.symbol} ({call.layer}): writes an output of all pictures"
+                yield f"call of {call.symbol} ({call.layer}): writes an output of all images"
 
     def _flow_faults(self) -> Iterator[str]:
         written: set[tuple[SlotKind, str]] = set()

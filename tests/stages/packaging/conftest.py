@@ -9,5 +9,5 @@ from stages.quantizing import batches
 
 @pytest.fixture(autouse=True)
 def whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is taken apart, so that kernels go through several pictures."""
+    """No batch is taken apart, so that kernels go through several images."""
     monkeypatch.setattr(batches, "first_together", lambda *_: 0)

@@ -90,7 +90,7 @@ class Executor:
         AssertionError where a kernel writes into an input, a constant or outside its outputs.
         """
         program = self.program
-        runs = [self._run(program.calls_per_image, s, tasks) for s in self._pictures(inputs)]
+        runs = [self._run(program.calls_per_image, s, tasks) for s in self._images(inputs)]
         found = runs[0]
         if program.images > 1:
             found = {key: np.concatenate([run[key] for run in runs]) for key in found}
@@ -99,18 +99,18 @@ class Executor:
             found |= self._run(program.calls_per_batch, collected, tasks)
         return {spec.name: found["output", spec.name] for spec in program.outputs}
 
-    def _pictures(self, inputs: Mapping[str, Array]) -> list[dict[Key, Array]]:
-        """The inputs of every picture of a batch that was taken apart."""
+    def _images(self, inputs: Mapping[str, Array]) -> list[dict[Key, Array]]:
+        """The inputs of every image of a batch that was taken apart."""
         given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in self.program.inputs}
-        pictures = self.program.images
-        if pictures == 1:
+        images = self.program.images
+        if images == 1:
             return [given]
-        return [{key: x[at : at + 1] for key, x in given.items()} for at in range(pictures)]
+        return [{key: x[at : at + 1] for key, x in given.items()} for at in range(images)]
 
     def _run(
         self, calls: Sequence[Call], given: Mapping[Key, Array], tasks: int
     ) -> dict[Key, Array]:
-        """What the calls write, from inputs or from what pictures are collected in."""
+        """What the calls write, from inputs or from what images are collected in."""
         placed = self._place(calls, given, 0x5C)
         for call in calls:
             count = max(1, min(tasks, call.max_tasks))
@@ -124,7 +124,7 @@ class Executor:
     def written(self, inputs: Mapping[str, Array], tasks: int) -> list[list[Array]]:
         """Per call and task, which bytes of all its outputs (bool, joined) the task writes."""
         calls = self.program.calls_per_image
-        one = self._pictures(inputs)[0]
+        one = self._images(inputs)[0]
         fills = [self._place(calls, one, fill) for fill in (0x5C, 0xA3)]
         result = []
         for call in calls:

@@ -91,7 +91,7 @@ def test_each_thread_adds_one_slice_of_scratch() -> None:
 
 
 @given(st.integers(2, 12), st.data())
-def test_what_is_collected_outlasts_the_buffers_of_single_pictures(
+def test_what_is_collected_outlasts_the_buffers_of_single_images(
     length: int, data: st.DataObject
 ) -> None:
     one, together = chain(length), data.draw(st.integers(1, length - 1))

@@ -1,4 +1,4 @@
-"""Batches that are cut anywhere: for each picture up to there, for all of them from there on."""
+"""Batches that are cut anywhere: for each image up to there, for all of them from there on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cuts() -> list[int]:
 
 @pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda profile: profile.name)
 @pytest.mark.parametrize("place", range(6))
-def test_pictures_that_are_collected_anywhere_give_the_same(
+def test_images_that_are_collected_anywhere_give_the_same(
     place: int, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_unless_runnable(hardware)

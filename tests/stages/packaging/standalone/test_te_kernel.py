@@ -23,7 +23,7 @@ from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runn
 
 
 def batch() -> tuple[Model, dict[str, Array]]:
-    """Three pictures at once: halos and border classes of each, operands of one or of all."""
+    """Three images at once: halos and border classes of each, operands of one or of all."""
     net = Net((3, 9, 8, 3), "uint8")
     x = net.conv(net.x, "stem", 12, strides=[2, 1], zero_point=128)
     y = net.conv(x, "again", 36, pad_value=2)
@@ -35,8 +35,8 @@ def batch() -> tuple[Model, dict[str, Array]]:
         ),
         "total",
     )
-    picture = net.rng.integers(-99, 99, (1, 5, 8, 12)).astype("int32")
-    total = net.emit(op.add(total, net.builder.tensor("picture", picture)), "moved")
+    image = net.rng.integers(-99, 99, (1, 5, 8, 12)).astype("int32")
+    total = net.emit(op.add(total, net.builder.tensor("image", image)), "moved")
     x = net.requantize(total, "sum")
     flat = net.emit(op.reshape(x, (3, 5 * 8 * 12)), "flat")
     weight = net.rng.integers(-128, 128, (40, 5 * 8 * 12)).astype("int8")

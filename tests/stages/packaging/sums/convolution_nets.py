@@ -20,7 +20,7 @@ MANY = 100.0
 
 
 SIZES = [(1, 9, 5), (3, 9, 5), (1, 7, 7), (2, 7, 7), (1, 9, 3), (5, 3, 1)]
-"""Pictures, height and width, of which tiles of several pixels fill rows badly."""
+"""Images, height and width, of which tiles of several pixels fill rows badly."""
 
 
 def residual(size: tuple[int, int, int]) -> Model:
@@ -54,7 +54,7 @@ def strided(size: tuple[int, int, int]) -> Model:
 
 
 def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
-    """A picture that a window reaches beyond, and that the result is added to, or also the next."""
+    """An image that a window reaches beyond, and that the result is added to, or also the next."""
     net = Net((*size, 32), "uint8")
     x = net.conv(net.x, "first", 32, dtype="uint8")
     y = net.conv(x, "window", 32, dtype="uint8")

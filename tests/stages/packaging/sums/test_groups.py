@@ -80,7 +80,7 @@ def test_bytes(width: str, window: str, hardware: Hardware) -> None:
 
 
 @EVERY
-def test_pictures_of_a_batch(hardware: Hardware) -> None:
+def test_images_of_a_batch(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net((3, 6, 5, 64))
     assert_exact(net.model(net.conv(net.x, "c", 64, groups=4)), net.inputs(), hardware)

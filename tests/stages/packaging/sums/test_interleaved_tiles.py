@@ -34,12 +34,12 @@ from tests.targets import (
 
 
 @pytest.mark.parametrize("hardware", (AVX2, AVX512VNNI, AMX), ids=lambda item: item.name)
-@pytest.mark.parametrize("pictures", (1, 2))
-def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int) -> None:
+@pytest.mark.parametrize("images", (1, 2))
+def test_how_work_is_shared_changes_no_result(hardware: Hardware, images: int) -> None:
     """By runs, by groups of blocks, or block by block; epilogues behind the sums, or between
     products of the next tile."""
     skip_unless_runnable(hardware)
-    size = (pictures, 19, 21)
+    size = (images, 19, 21)
     packed = pack(residual(size), hardware, MAC)
     inputs = Net((*size, 12)).inputs()
     expected = interpret.run(packed, inputs)
@@ -73,7 +73,7 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
 
 @pytest.mark.parametrize("hardware", (AMX, AVX512VNNI, AVX2), ids=lambda item: item.name)
 @pytest.mark.parametrize("strides", (1, 2))
-def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
+def test_images_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     """Which tiles take as a whole, in phases where windows move by two."""
     skip_unless_runnable(hardware)
     side = 7 * strides
@@ -108,7 +108,7 @@ def test_weights_of_few_bits_become_bytes_between_products(
     strides: int,
     is_interleaved: bool,
 ) -> None:
-    """Of pictures that tiles take as a whole, where weights are read once."""
+    """Of images that tiles take as a whole, where weights are read once."""
     skip_unless_runnable(AMX_GFNI)
     monkeypatch.setattr(tuning, "GAINING", 0 if is_interleaved else 2)
     net = FewBits((1, 64, 7 * strides, 7 * strides))

@@ -1,4 +1,4 @@
-"""Pictures that are stored as signed bytes, where all that read them multiply these."""
+"""Images that are stored as signed bytes, where all that read them multiply these."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shared(net: Net, x: Any) -> Any:
     [(chain, ["c1", "last"]), (residual, ["second", "last"]), (shared, ["last"])],
 )
 @pytest.mark.parametrize("size", [(5, 7), (1, 9)])
-def test_pictures_are_rebased_where_nothing_reads_their_levels(
+def test_images_are_rebased_where_nothing_reads_their_levels(
     build: Any, rebased: list[str], size: tuple[int, int]
 ) -> None:
     skip_unless_runnable(DOTPROD)

@@ -50,7 +50,7 @@ def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
 
 
 def test_tiles_of_two_pixels_lie_anywhere() -> None:
-    """One goes on from the end of a row to the next one's begin, also into the next picture; of
+    """One goes on from the end of a row to the next one's begin, also into the next image; of
     single pixels, two are half a row apart."""
     skip_unless_runnable(AARCH64)
     turns, apart = 0, set[int | None]()
@@ -110,7 +110,7 @@ def test_an_addend_is_read_inside_a_halo(
 
 
 @pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
-def test_windows_of_all_sizes_read_one_picture(hardware: Hardware) -> None:
+def test_windows_of_all_sizes_read_one_image(hardware: Hardware) -> None:
     """It is written once, with the halo of the largest window."""
     skip_unless_runnable(hardware)
     net = Net((1, 9, 7, 32))

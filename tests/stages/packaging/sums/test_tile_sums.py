@@ -100,7 +100,7 @@ def test_sums_are_not_stored(groups: int) -> None:
     assert len(stores(kernel)) <= 2
 
 
-def test_sums_that_a_picture_is_added_to_are_not_stored() -> None:
+def test_sums_that_a_image_is_added_to_are_not_stored() -> None:
     """Though the epilogue has more constants than there are registers left."""
     _, model = added((1, 14, 28), is_deep=False)
     first, second = kernels(model, AVX512VBMI)

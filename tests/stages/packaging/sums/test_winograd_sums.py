@@ -72,7 +72,7 @@ def layers(program: Program) -> list[str]:
 @pytest.mark.parametrize("size", [(4, 4), (7, 9), (14, 6), (3, 21)])
 @pytest.mark.parametrize(("channels", "outputs"), [(12, 8), (32, 33), (40, 64)])
 @pytest.mark.parametrize("stride", (1, 2))
-def test_pictures_of_any_size(
+def test_images_of_any_size(
     hardware: Hardware, stride: int, size: tuple[int, int], channels: int, outputs: int
 ) -> None:
     skip_unless_runnable(hardware)
@@ -93,7 +93,7 @@ def test_pictures_of_any_size(
     st.sampled_from([0, -5, 9]),
 )
 def test_any_padding_and_zero_point(
-    pictures: int,
+    images: int,
     stride: int,
     size: tuple[int, int],
     padding: tuple[int, ...],
@@ -101,7 +101,7 @@ def test_any_padding_and_zero_point(
     value: int,
 ) -> None:
     """Batches too."""
-    net = Net((pictures, *size, 8))
+    net = Net((images, *size, 8))
     attrs: dict[str, Any] = {
         "zero_point": zero_point,
         "pad_value": value,
@@ -165,7 +165,7 @@ def test_sums_that_might_not_fit_are_left_to_others() -> None:
 
 
 @TARGETS
-def test_a_picture_is_added_and_others_read_the_same(hardware: Hardware) -> None:
+def test_a_image_is_added_and_others_read_the_same(hardware: Hardware) -> None:
     """Tiles are made once, of bytes that a window of 5x5 reads with a wider halo."""
     skip_unless_runnable(hardware)
     net = Net((1, 9, 9, 32), "uint8")
@@ -180,7 +180,7 @@ def test_a_picture_is_added_and_others_read_the_same(hardware: Hardware) -> None
 
 
 @TARGETS
-def test_a_block_that_halves_its_picture(hardware: Hardware) -> None:
+def test_a_block_that_halves_its_image(hardware: Hardware) -> None:
     """What others read is transformed for windows that move by one pixel, and by two."""
     skip_unless_runnable(hardware)
     net = Net((1, 11, 8, 32), "uint8")
