@@ -1,6 +1,6 @@
 """The part of graph.c between its interface and graph(): the caller's tensors, image by image.
 
-A batch that was taken apart runs once for each image. Threads take an image each, in an arena of
+A batch that is split runs once for each image. Threads take an image each, in an arena of
 their own, as long as there are not more threads than images; else they share the work of every
 kernel, as they do for a single one. Calls that are run once for all images follow at the end.
 """

@@ -1,8 +1,8 @@
-"""Functions of one byte: a register of bytes at a time looks its values up among all 256.
+"""Look-up tables (LUTs) of one byte: a register of bytes at a time finds its values among 256.
 
 VPERMI2B finds 64 bytes among 128; two of them, and the sign bit says which. VPSHUFB finds bytes
 among 16: of sixteen of them, all but one find 0, because saturation sets the sign bit of an index
-that is not among their own. TBL finds bytes among 64 (`stages.packaging.emitting.register_lut`).
+that is not among their own. TBL finds bytes among 64 (`register_lut.py`).
 """
 
 from __future__ import annotations

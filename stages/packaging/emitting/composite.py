@@ -163,7 +163,7 @@ class Composite:
 
 @dataclass(frozen=True)
 class Layer:
-    """A composite, packed or plain, and for what it is lowered."""
+    """A composite, packed or of tensor expressions (TE), and for what it is lowered."""
 
     function: Function
     schedule: Table
@@ -186,17 +186,17 @@ class Layer:
         return Composite(self.function, self.with_tiles)
 
     def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
-        """Whether it is a plain composite, and one of those, if that is asked."""
+        """Whether it is of tensor expressions (TE), and one of those, if that is asked."""
         return self.kind == PLAIN and (is_one is None or is_one(self.function, *more))
 
     @property
     def is_linear(self) -> bool:
-        """Whether sums of a micro-kernel become tensors as the user sees them."""
+        """Whether it is a linear layer whose sums become tensors as the user sees them."""
         return self.kind == PRODUCTS
 
     @property
     def is_winograd(self) -> bool:
-        """Whether its products are of transformed images."""
+        """Whether it multiplies transformed images."""
         return is_op(self.composite.main_or_none, WINOGRAD)
 
     @property

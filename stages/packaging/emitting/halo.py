@@ -27,7 +27,7 @@ def fill_halo(
 
     `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
     (top, left, bottom, right); `fills` has one value a plane or an image, or of planes inside a
-    pixel those of its words in turn. Rows lie in `phases`.
+    pixel those of its words in turn. The layout is polyphase where there are several `phases`.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo

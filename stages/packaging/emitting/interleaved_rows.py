@@ -1,7 +1,7 @@
-"""Rows whose sums take turns.
+"""Sums along several rows at once, whose additions are interleaved.
 
-A sum along a row is taken in order, as operators say, so that every addition waits for the one
-before it: those of several rows do not wait for each other.
+Operators define a sum along a row in order, so every addition waits for the one before it. Those
+of different rows do not wait for each other, which hides the latency of an addition.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tvm.script.ir_builder import tirx as T
 from stages.nodes import Buffer, Index, Scalar
 
 ROWS = 4
-"""Rows that take turns: as many as an addition takes cycles."""
+"""Rows of a group: as many as an addition takes cycles."""
 
 
 def group_count(count: int) -> int:
-    """Items of work of so many rows."""
+    """Groups of so many rows, each an item of work."""
     return -(-count // ROWS)
 
 
 def each_group(number: Index, count: int, emit: Callable[[Sequence[Index]], None]) -> None:
-    """Emit an item of so many rows in all, given their numbers; the last item may have fewer."""
+    """Emit a group by the numbers of its rows, of `count` in all; the last group may be smaller."""
     full, rest = divmod(count, ROWS)
 
     def rows(length: int) -> None:

@@ -1,4 +1,4 @@
-"""What lowering a composite gives, packed or plain."""
+"""What lowering a composite gives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Functions of one byte on AArch64: TBL and TBX look a register of bytes up among 64 values.
+"""Look-up tables (LUTs) of one byte on AArch64: TBL and TBX find bytes among 64 values.
 
 Of four such look-ups each finds the bytes that are its own: TBL gives 0 for the others, which TBX
-leaves as they are. A table takes 16 registers, so it is loaded once for as many bytes as there are.
+leaves as they are. A LUT takes 16 registers, so it is loaded once for as many bytes as there are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results that are stored a block of channels at a time: planes and tables.
+"""Results that are stored a block of channels at a time: planes and LUTs.
 
 An epilogue puts what it computes into buffers on the stack, one value a channel. Functions in LLVM
 IR make of these what is stored; as TVM puts them where they are called, nothing of the buffers is
@@ -94,7 +94,7 @@ class LevelLuts(BlockStore):
     """Sums of every four levels that bits choose."""
 
     def text(self) -> Text:
-        """From levels to tables."""
+        """From levels to LUTs."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
         return luts_text(self.name, self.places.of.hardware, bits, is_balanced)

@@ -72,7 +72,7 @@ class ChannelVectors(VectorFinisher):
         self.results.include()
 
     def prefetch(self, block: Index, pixel: Pixel) -> None:
-        """Fetch a tile of the images that the epilogue reads, a line of the cache a pixel."""
+        """Fetch a tile of the images that the epilogue reads, a cache line a pixel."""
         composite, arguments = self.of.composite, self.of.arguments
         shape = (composite.images, self.of.height, self.of.width, self.outputs)
         others = composite.parameters[len(composite.main.args) :]
@@ -93,7 +93,7 @@ class ChannelVectors(VectorFinisher):
         fill_halos(self.of)
 
     def together(self, pixels: Callable[[], None]) -> None:
-        """The epilogues of a tile, with its bytes looked up together where tables are large."""
+        """The epilogues of a tile, with its bytes looked up together where LUTs are large."""
         self.results.luts.together(pixels)
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:

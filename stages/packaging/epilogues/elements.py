@@ -91,7 +91,7 @@ class Elements:
     ) -> dict[Var, Computed]:
         """All variables at a position whose sum is `raw`, or those in front of `until` and that.
 
-        What loops of their own computed stands in `apart` at a `lane`.
+        What loops of their own computed stands in `precomputed` at a `lane`.
         """
         values: dict[Var, Computed] = {}
         if self.composite.reads_floats:

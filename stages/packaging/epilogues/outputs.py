@@ -1,4 +1,4 @@
-"""What becomes of a result once it is computed: where it lies, and how vectors of it are stored."""
+"""The outputs of an epilogue: where each element lies, and how vectors of them are stored."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Position:
 
     def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Any:
         """Where it lies in images of so many channels with a halo (top, left, bottom, right)
-        around each, and rows in phases."""
+        around each; polyphase where there are several phases."""
         top, left, bottom, right = halo
         height, width = self.extent
         rows = height + top + bottom
-        line = self.image * rows + stored_row(self.y + top, rows, phases)
-        return (line * (width + left + right) + self.x + left) * channels + self.channel
+        row = self.image * rows + stored_row(self.y + top, rows, phases)
+        return (row * (width + left + right) + self.x + left) * channels + self.channel
 
-    def turned(self, channels: int) -> Any:
+    def nchw_place(self, channels: int) -> Any:
         """Where it lies in images of so many channels that are one behind the other (NCHW)."""
         height, width = self.extent
-        line = (self.image * channels + self.channel) * height + self.y
-        return line * width + self.x
+        row = (self.image * channels + self.channel) * height + self.y
+        return row * width + self.x
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def fill_halos(of: Composition) -> None:
 
 
 def _packed_halo(call: Call) -> Sequence[int]:
-    """The halo around planes or tables; nothing around what is stored otherwise."""
+    """The halo around planes or LUTs; nothing around what is stored otherwise."""
     halo: Sequence[int] = attributes(call)["halo"] if is_packed(call) else ()
     return halo
 
 
 def is_packed(call: Call) -> bool:
-    """Whether a call stores levels as planes or tables."""
+    """Whether a call stores levels as planes or LUTs."""
     return str(call.op.name) in PACKED
 
 

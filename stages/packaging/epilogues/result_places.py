@@ -51,7 +51,7 @@ class ResultPlaces:
         if (around := halo_around(call)) is not None:
             return at.place(around.halo, channels, around.phases)
         if self.composite.transpose_before(self.composite.results[output]) is not None:
-            return at.turned(channels)
+            return at.nchw_place(channels)
         return at.place([0, 0, 0, 0], channels)
 
     def buffer_of(self, output: Var) -> Buffer:

@@ -1,7 +1,7 @@
-"""Functions of one byte behind sums, where a table takes many registers (AArch64).
+"""Functions of one byte behind sums, where a LUT takes many registers (AArch64).
 
 An epilogue keeps the bytes of a tile instead of storing them. Once the tile's sums have left their
-registers, the table is loaded for all of its bytes, and what is found is stored where it belongs.
+registers, the LUT is loaded for all of its bytes, and what is found is stored where it belongs.
 """
 
 from __future__ import annotations

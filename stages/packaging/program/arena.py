@@ -39,7 +39,7 @@ class Arena:
     scratch_bytes: int
     """Scratch of one thread."""
     images: int = 1
-    """Of a batch that was taken apart; so many threads, at most, have buffers of their own."""
+    """Of a batch that is split; so many threads, at most, have buffers of their own."""
     begin: int = 0
     """Where the buffers of one image begin: behind those that collect all."""
     together_bytes: int = 0

@@ -27,7 +27,7 @@ class Need:
     """The memory that a program takes on some threads, in tenths of MiB, each rounded up."""
 
     weights: int
-    """All constants: weights, thresholds, tables."""
+    """All constants: weights, thresholds, LUTs."""
     buffers: int
     """The arena but for scratch."""
     scratch: int

@@ -32,12 +32,12 @@ from stages.packaging.emitting.register_lut import (
     register_lut_text,
 )
 
-LINE = 512
+CHUNK = 512
 """Bytes that are looked up with one load of a LUT that takes 16 registers."""
 
 
 def is_byte_function(function: Function, isa: Isa) -> bool:
-    """Whether a plain composite gives bytes that are functions of one byte, and nothing else."""
+    """Whether a TE composite gives bytes that are functions of one byte, and nothing else."""
     calls = calls_in(function)
     is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
     return is_alone and gives_bytes(calls[0]) and has_byte_lut(isa)
@@ -46,35 +46,35 @@ def is_byte_function(function: Function, isa: Isa) -> bool:
 def lower_byte_function(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel: items of work are registers of bytes, the last of them perhaps in part.
 
-    Where a table takes many registers, items are as many bytes as are worth loading it.
+    Where a LUT takes many registers, items are as many bytes as are worth loading it.
     """
     (call,), isa = calls_in(function), isa_of(hardware)
     if has_register_lut(isa):
-        return _lower_lines(call, function.params, symbol, isa)
+        return _lower_chunks(call, function.params, symbol, isa)
     dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
     definition, declarations = lut_text(isa, dtype, isa.bytes)
     text = "\n".join([*declarations, definition])
     piece = partial(_piece, call, size, isa.bytes)
-    lines, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
-    return item_kernel(symbol, function.params, result, lines, piece, text=text)
+    items, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
+    return item_kernel(symbol, function.params, result, items, piece, text=text)
 
 
-def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -> Kernel:
-    """The kernel whose items are lines of bytes; the last one has the rest of them too."""
+def _lower_chunks(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -> Kernel:
+    """The kernel whose items are chunks of bytes; the last one has the rest of them too."""
     dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
-    lines = max(1, size // LINE)
-    begin = (lines - 1) * LINE
-    lengths = {LINE, size - begin} if lines > 1 else {size}
+    items = max(1, size // CHUNK)
+    begin = (items - 1) * CHUNK
+    lengths = {CHUNK, size - begin} if items > 1 else {size}
     texts = [
         register_lut_text(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes
     ]
     text = "\n".join(dict.fromkeys(line for body, more in texts for line in (*more, body)))
 
-    def line(arguments: Arguments, result: Buffer, number: Index) -> None:
+    def chunk(arguments: Arguments, result: Buffer, number: Index) -> None:
         data, values = (arguments[argument] for argument in call.args)
 
         def look_up(length: int) -> None:
-            places = values[0], data[number * LINE], result[number * LINE]
+            places = values[0], data[number * CHUNK], result[number * CHUNK]
             name = register_lut_name(dtype, limits(dtype), length)
             call_on(name, *places)
 
@@ -85,13 +85,13 @@ def _lower_lines(call: Call, parameters: Sequence[Var], symbol: str, isa: Isa) -
         elif len(lengths) == 1:
             look_up(*lengths)
         else:
-            with T.If(number < lines - 1):
+            with T.If(number < items - 1):
                 with T.Then():
-                    look_up(LINE)
+                    look_up(CHUNK)
                 with T.Else():
                     look_up(size - begin)
 
-    return item_kernel(symbol, parameters, (size, dtype_of(call.ty)), lines, line, text=text)
+    return item_kernel(symbol, parameters, (size, dtype_of(call.ty)), items, chunk, text=text)
 
 
 def _piece(

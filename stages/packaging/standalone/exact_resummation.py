@@ -1,7 +1,7 @@
-"""From a composite that settles sums of floats to one PrimFunc.
+"""Exact re-summation at level boundaries, of sums of floats: one PrimFunc.
 
-A vector of channels is compared at once with what is near a boundary, and copied; where a lane of
-it is, which is rare, that sum is taken anew.
+The kernel copies a vector of sums and notes which are so near a boundary between two levels that
+the order of additions decides. Those, which are rare, it takes again in float64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_LANES = 64
 
 
 def is_resummation(function: Function) -> bool:
-    """Whether a composite settles sums."""
+    """Whether a composite takes sums again near level boundaries."""
     return is_op(bindings_of(function)[0].value, SETTLE)
 
 
@@ -35,6 +35,8 @@ def lower_resummation(function: Function, symbol: str, hardware: Hardware) -> Ke
 
 
 class _Resummation:
+    """The composite, read once, and how channels of a vector are gone through."""
+
     def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
@@ -70,7 +72,7 @@ class _Resummation:
     def _resum(
         self, result: Buffer, near: Buffer, place: Index, first: Index, at: tuple[Index, Index]
     ) -> None:
-        """Take those sums of a tile anew that are near a boundary."""
+        """Take those sums of a tile again that are near a boundary."""
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
             self._sum(result, place, first + lane, *at)
 

@@ -1,8 +1,8 @@
 """From a composite that writes images of few channels to one PrimFunc.
 
 Lanes are pixels: their first channels, computed from the planes or pixels that the user hands in,
-then the others, are put together as the bytes of a word. Of two rows that are stacked, both words
-of a pixel are one twice as wide.
+then the others, are put together as the bytes of a word. With row packing, the words that two
+rows have of a pixel are one twice as wide.
 """
 
 from __future__ import annotations
@@ -47,41 +47,41 @@ class _PackedImages:
         self.images, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
-        self.stacked, self.fill = attrs["stacked"], attrs["fill"]
+        self.packed_rows, self.fill = attrs["stacked"], attrs["fill"]
         self.depth = attrs["channels"]
-        self.dtype = f"uint{WORD_BITS * self.stacked}"
+        self.dtype = f"uint{WORD_BITS * self.packed_rows}"
         top, left, bottom, right = self.halo = attrs["halo"]
         rows = self.height + top + bottom
-        self.size = rows // self.stacked, self.width + left + right
+        self.size = rows // self.packed_rows, self.width + left + right
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are lines of all images, those that lie in the halo altogether not."""
+        """Items of work are packed rows of all images but those that are all halo."""
         top, left, bottom, right = self.halo
-        halo = (top // self.stacked, left, bottom // self.stacked, right)
-        word = self.fill * REPEATED & (1 << WORD_BITS * self.stacked) - 1
+        halo = (top // self.packed_rows, left, bottom // self.packed_rows, right)
+        word = self.fill * REPEATED & (1 << WORD_BITS * self.packed_rows) - 1
         shape, fills = (self.images, *self.size, 1), [word] * self.images
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, halo, fills, self._line, self.dtype)
+        return row_kernel(symbol, parameters, shape, halo, fills, self._row, self.dtype)
 
-    def _line(self, arguments: Arguments, result: Buffer, image: Index, line: Index) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind((image * height + top // self.stacked + line) * width + left)
+        start = T.bind((image * height + top // self.packed_rows + row) * width + left)
         with T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
             with self.loop(0, self.lanes) as lane:
                 x = first + lane
-                T.buffer_store(result, shared(self._stack(image, line, x)), [start + x])
+                T.buffer_store(result, shared(self._packed(image, row, x)), [start + x])
 
-    def _stack(self, image: Index, line: Index, x: Index) -> Any:
+    def _packed(self, image: Index, row: Index, x: Index) -> Any:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
         top, _, bottom, _ = self.halo
-        for part in range(self.stacked):
-            y = line * self.stacked + part - top % self.stacked
-            if top % self.stacked or bottom % self.stacked:
+        for part in range(self.packed_rows):
+            y = row * self.packed_rows + part - top % self.packed_rows
+            if top % self.packed_rows or bottom % self.packed_rows:
                 inside = tirx.max(tirx.min(y, self.height - 1), 0)
                 fill = tirx.const(self.fill * REPEATED % (1 << WORD_BITS), "uint32")
                 word = tirx.Select(y == inside, self._word(image, inside, x), fill)
@@ -132,25 +132,25 @@ class _UnpaddedImages(_PackedImages):
         """Items of work are rows of all images."""
         shape, fills = (self.images, *self.size, self.depth), [self.fill] * self.images
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")
+        return row_kernel(symbol, parameters, shape, self.halo, fills, self._row, "uint8")
 
-    def _line(self, arguments: Arguments, result: Buffer, image: Index, line: Index) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One row; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind(((image * height + top + line) * width + left) * self.depth)
+        start = T.bind(((image * height + top + row) * width + left) * self.depth)
         with on_stack(), T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
-            self._tile(result, image, line, first, start + first * self.depth)
+            self._tile(result, image, row, first, start + first * self.depth)
 
-    def _tile(self, result: Buffer, image: Index, line: Index, first: Index, place: Index) -> None:
+    def _tile(self, result: Buffer, image: Index, row: Index, first: Index, place: Index) -> None:
         """Neighbouring pixels, as many as there are lanes."""
         size = self.depth * self.lanes
         planes = T.alloc_buffer((size,), "uint8")
         for channel in range(self.depth):
             with self.loop(0, self.lanes) as lane:
-                value = self._value(self.store.args[0], (image, line, first + lane, channel))
+                value = self._value(self.store.args[0], (image, row, first + lane, channel))
                 byte = shared(value.astype("uint8"))
                 T.buffer_store(planes, byte, [channel * self.lanes + lane])
         if self.lanes == 1:

@@ -1,8 +1,9 @@
 """From a composite of sums near ties (`stages.numerics.near_ties`) to one PrimFunc.
 
-A vector of channels becomes bytes at once, and it is noted which of them lie near a tie. Where one
-does, which is rare, what the steps of its float32 sum may lose is bounded anew, by sums of every
-few channels; that float32 sum is taken step by step where this does not tell either.
+A vector of channels becomes bytes at once, and the kernel notes which of them lie near a rounding
+tie. For those, which are rare, it bounds more tightly what the steps of the float32 sum may lose,
+by sums of every few channels. Where that does not decide either, it takes the float32 sum step by
+step.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def lower_near_tie_sums(function: Function, symbol: str, hardware: Hardware) -> 
 
 
 class _NearTieSums:
+    """The composite, read once, and how channels of a vector are gone through."""
+
     def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
@@ -109,7 +112,7 @@ class _NearTieSums:
             self._resum(result, near, (first, place, channel))
 
     def _resum(self, result: Buffer, near: Buffer, at: tuple[Index, Index, Index]) -> None:
-        """Take those bytes of a tile anew that are near a tie."""
+        """Take those bytes of a tile again that are near a tie."""
         first, place, channel = at
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
             lost = self._lost(first, channel + lane)

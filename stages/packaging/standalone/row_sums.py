@@ -29,7 +29,7 @@ LEAST = 16
 
 
 def is_row_sum(function: Function) -> bool:
-    """Whether a plain composite sums floats up along the last axis alone, what is computed of them
+    """Whether a TE composite sums floats up along the last axis alone, what is computed of them
     and of the sums element by element included."""
     calls = calls_in(function)
     sums = [call for call in calls if is_op(call, SUM) or is_op(call, MEAN)]
@@ -68,10 +68,10 @@ class _RowSum:
 
     def kernel(self, symbol: str) -> Kernel:
         """The whole kernel."""
-        result, lines = (self.count, self.dtype), group_count(self.count)
-        return item_kernel(symbol, self.parameters, result, lines, self._line)
+        result, groups = (self.count, self.dtype), group_count(self.count)
+        return item_kernel(symbol, self.parameters, result, groups, self._group)
 
-    def _line(self, arguments: Arguments, result: Buffer, number: Index) -> None:
+    def _group(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
         each_group(number, self.count, lambda rows: self._rows(rows, result))
 

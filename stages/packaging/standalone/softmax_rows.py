@@ -44,7 +44,7 @@ POWERS = "float32"
 
 
 def is_softmax(function: Function) -> bool:
-    """Whether a plain composite is a softmax, and what computes its elements one by one."""
+    """Whether a TE composite is a softmax, and what computes its elements one by one."""
     first, *rest = calls_in(function)
     is_one = is_op(first, OF_FLOATS) or is_op(first, OF_BYTES)
     if not is_one or len(outputs_of(function)) != 1:
@@ -98,11 +98,11 @@ class _Softmax:
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
-        result, lines = (self.count * self.length, self.dtype), group_count(self.count)
+        result, groups = (self.count * self.length, self.dtype), group_count(self.count)
         room = self.scratch, POWERS
-        return item_kernel(symbol, self.parameters, result, lines, self._line, scratch=room)
+        return item_kernel(symbol, self.parameters, result, groups, self._group, scratch=room)
 
-    def _line(self, arguments: Arguments, result: Buffer, number: Index) -> None:
+    def _group(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
         each_group(number, self.count, lambda rows: self._rows(rows, result))
 

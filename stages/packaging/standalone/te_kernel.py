@@ -1,6 +1,6 @@
-"""From a plain composite to one PrimFunc: its tensor expressions, scheduled, over a slice of work.
+"""From a composite of tensor expressions (TE) to one PrimFunc, scheduled, over a slice of work.
 
-A plain composite computes on tensors as the user sees them: no padding, no planes. Its kernel has
+Such a composite computes on tensors as the user sees them: no padding, no planes. Its kernel has
 the interface of every kernel, `(reads…, writes…, scratch, task, n_tasks)`; task t of n takes the
 iterations `[extent * t / n, extent * (t + 1) / n)` of the outermost loop.
 """
@@ -34,7 +34,7 @@ DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
 
 
 def lower_te_kernel(function: Function, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of a plain composite."""
+    """The kernel `symbol` of such a composite."""
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
     source = tensor_function(function)
     lowered, temporaries = _lowered(source, lanes, vectors=True)

@@ -1,7 +1,7 @@
 """Convolutions by matrix tiles whose epilogues stand between the products of the next tile.
 
-What waits for memory and what keeps the multiplier busy then overlap. Between the first product of
-a task and its last one there is no pause, whatever blocks of channels and runs these are of.
+Epilogues wait for memory while the multiplier works: there is no pause between the first product
+of a task and its last one, whatever blocks of channels and runs these are of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of images as one long line of positions, of which those in between are nobody's.
+"""The rows of images joined into one line of positions; those between two rows are no results.
 
 Where a convolution moves by as many pixels down as to the right, windows of the next row follow
 behind what lies between two rows, so that tiles of pixels need not fit a row.
@@ -60,13 +60,13 @@ class JoinedLine:
         every position.
         """
         own, column = map(T.bind, divided(first, self.pitch))
-        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
+        end, next_row = T.bind(self.width - column), T.bind(self.pitch - column)
 
         def place(m: Index) -> tuple[Any, Any, Any]:
             if self.tile <= self.width:
-                row = own + (m >= turn).astype("int32")
+                row = own + (m >= next_row).astype("int32")
                 x = first + m - row * self.pitch
-                is_inside = tirx.any(m < end, m >= turn)
+                is_inside = tirx.any(m < end, m >= next_row)
             else:
                 row, x = divided(first + m, self.pitch)
                 is_inside = x < self.width

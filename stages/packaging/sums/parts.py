@@ -54,7 +54,7 @@ class Composition(KernelFrame):
             finish(m)
 
     def bias_pointer(self, channel: Index) -> tuple[Scalar, ...]:
-        """A pointer to the bias from a channel on, if sums begin with it."""
+        """A pointer to the bias from a channel on, if the micro-kernel preloads it."""
         if not self.reads.preloads_bias:
             return ()
         bias = self.arguments[self.composite.main.args[2].name]
@@ -86,7 +86,7 @@ class Reads(Part):
 
     @property
     def preloads_bias(self) -> bool:
-        """Whether the bias is in the sums already, so that nobody has to add it."""
+        """Whether the micro-kernel preloads the bias, so that the epilogue need not add it."""
         return False
 
     @property
@@ -202,7 +202,7 @@ class Work(Part):
 
     @property
     def distance(self) -> int | None:
-        """Results of a row from one pixel of a tile to the next one; None where that is told."""
+        """Pixels of a row from one of a tile to the next; None where each tile says so."""
         raise NotImplementedError
 
     @property
@@ -285,7 +285,7 @@ class Finisher(Part):
         return make()
 
     def prefetch(self, block: Index, pixel: Pixel) -> None:
-        """Bring closer what it will read of a tile."""
+        """Prefetch what it will read of a tile."""
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""

@@ -43,17 +43,17 @@ class MicroKernelCall:
     text: Text
     pointers: int
     constants: Sequence[int | None] = ()
-    """None is a number that is told with the pointers, after them."""
+    """None is a number that each call passes, after the pointers."""
     preloads_bias: bool = False
-    """Whether a pointer follows to what the sums of a pixel begin with."""
+    """Whether a pointer to the bias follows, which the sums of a pixel begin with."""
 
 
 def micro_kernel_text(called: MicroKernelCall, pixels: int, channels: int) -> Text:
     """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
 
-    Its other pointers are in front, then a number if one is told, what sums begin with if it takes
-    that, and a pointer to the sums [channels] of each pixel. As TVM puts all this where it is
-    called, nothing of it is left in memory.
+    Its other pointers are in front, then a number if each call passes one, the bias if the
+    micro-kernel preloads it, and a pointer to the sums [channels] of each pixel. As TVM puts all
+    this where it is called, nothing of it is left in memory.
     """
     function, declarations = called.text
     code = FunctionText()

@@ -1,9 +1,9 @@
 """How a kernel's work is split: blocks of channels by runs of tiles, and where tiles lie.
 
-Tiles lie in an output row, or in the line that rows are joined into, or they are one pixel after
-the other, whatever row these are in. Where the inner loop goes through rows, of all or of a row
-block, tasks have parts of a `Grid`; else task t of n takes items `[items * t / n,
-items * (t + 1) / n)`, numbered row by row.
+Tiles lie in an output row, or in the line that rows are joined into, or they take one pixel after
+the other and wrap from the end of a row to the next. Where the inner loop goes through rows, of all
+or of a row block, tasks have parts of a `Grid`; else task t of n takes the items
+`[items * t / n, items * (t + 1) / n)`, numbered row by row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OutputRows(Work):
 
     @property
     def distance(self) -> int | None:
-        """Results of a row from one pixel of a tile to the next one; None where that is told."""
+        """Pixels of a row from one of a tile to the next; None where each tile says so."""
         return 1
 
     @property

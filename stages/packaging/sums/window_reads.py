@@ -62,7 +62,7 @@ class Windows(Reads):
 
     @property
     def preloads_bias(self) -> bool:
-        """If sums can begin with the bias, and it is the same for all pixels."""
+        """If the micro-kernel can preload the bias, and it is the same for all pixels."""
         is_plain = attributes(self.main)["scale"] == 1 and shape_of(self.main.args[2].ty)[0] == 1
         sums = self.of.sums
         return (sums.in_registers or sums.uses_tiles) and self.signature.begins and is_plain
@@ -76,7 +76,7 @@ class Windows(Reads):
     def row_strides(self) -> RowStrides:
         """Where the rows of a window lie.
 
-        Of data in two phases odd rows are where the other phase is, in front or behind.
+        In a polyphase layout odd rows are where the other phase is, in front or behind.
         """
         line = self.input_width * self.pixel
         if self.phases == 1:

@@ -103,7 +103,7 @@ def test_calls_that_are_run_once_find_all_images() -> None:
         ),
         (
             {"calls": (Call("f", "first", (X, W), (B, Y), 0, 1), LAST)},
-            "call of f (first): writes an output of all pictures",
+            "call of f (first): writes an output of all images",
         ),
     ],
 )
