@@ -35,7 +35,7 @@ from stages.dialect.floats import departure
 from stages.importing import converters, onnx_operators, zoo
 from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
 from stages.packaging.files.client_files import example_c
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 

@@ -14,7 +14,7 @@ from pipelines.items import Memo
 from pipelines.measuring.peaks import linked
 from pipelines.plan import Plan, Step
 from pipelines.runners.native import aligned
-from stages.packaging.program.program import Call, Program, Slot
+from stages.packaging.program.kernel_program import Call, Program, Slot
 from stages.packaging.program_builder import program_of
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,7 @@ from stages.graph import interpret
 from stages.kernels.transformed import tiles_for
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
-from stages.packaging.program.program import Call, Fallback, Program, Slot
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot
 
 Array = np.ndarray[Any, Any]
 Place = tuple[str, str]

@@ -28,8 +28,8 @@ from stages.packaging.compiling.kernel_objects import (
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.program.memory_check import check_fits
-from stages.packaging.program.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.program.small_calls import is_small
 
 ARITHMETIC = tuple(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from stages.packaging.c_source.kernel_calls import is_apart
 from stages.packaging.c_source.layer_times import TOGETHER
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 
 
 def arena_bytes(program: Program, arena: Arena) -> str:

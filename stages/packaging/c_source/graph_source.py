@@ -8,8 +8,8 @@ from hw.profile import Hardware
 from stages.packaging.c_source import batch_runs, features, kernel_calls, layer_times
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.constants import CONSTANTS, Constants
-from stages.packaging.program.program import Program, TensorSpec
+from stages.packaging.program.kernel_program import Program, TensorSpec
+from stages.packaging.program.packed_constants import CONSTANTS, Constants
 
 ABI_VERSION = 2
 

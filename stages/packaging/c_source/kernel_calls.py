@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.program import Call, Fallback, Program, Slot
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot
 
 
 def functions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 
 PUBLIC = (
     "layers",

@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.packaging.c_source.graph_source import ABI_VERSION
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.files.templates import filled
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 
 _TELLING_TIMES = {
     '"InputError", "LibraryError"': '"InputError", "LayerTime", "LibraryError"',

@@ -21,8 +21,8 @@ from stages.packaging.files.golden_file import write_golden
 from stages.packaging.files.header import header_source
 from stages.packaging.files.source_folder import FOLDER, source
 from stages.packaging.program.arena import Arena, plan
-from stages.packaging.program.constants import Constants, pack_constants
-from stages.packaging.program.program import Program, TensorSpec
+from stages.packaging.program.kernel_program import Program, TensorSpec
+from stages.packaging.program.packed_constants import Constants, pack_constants
 
 MANIFEST_VERSION = 1
 LARGE = 1 << 20

@@ -10,8 +10,8 @@ from pathlib import Path
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.compiling.assembly import processor, renamed
 from stages.packaging.compiling.linker import Linker, Names
-from stages.packaging.program.constants import CONSTANTS, constants_source
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
+from stages.packaging.program.packed_constants import CONSTANTS, constants_source
 
 FOLDER = "source"
 """Where in a package all of this is."""

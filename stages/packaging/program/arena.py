@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stages.kernels.signature import ALIGNMENT
-from stages.packaging.program.program import Program, Slot
+from stages.packaging.program.kernel_program import Program, Slot
 
 SLACK = 64
 """How far past the end of a tensor a kernel may read, bytes."""

@@ -18,7 +18,7 @@ from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Layer
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.lowering import lower, row_of
-from stages.packaging.program.program import Call, Fallback, Program
+from stages.packaging.program.kernel_program import Call, Fallback, Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
 from tests.compiled import Library, Placed

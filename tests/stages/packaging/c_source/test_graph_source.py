@@ -18,7 +18,7 @@ from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.emitting.kernel import FewThreads
 from stages.packaging.files.header import ROUNDED, header_source
 from stages.packaging.program.arena import SLACK, plan
-from stages.packaging.program.constants import pack_constants
+from stages.packaging.program.packed_constants import pack_constants
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 

@@ -17,8 +17,8 @@ from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.c_source.layer_times import PUBLIC, c_string
 from stages.packaging.files.header import header_source
 from stages.packaging.program.arena import plan
-from stages.packaging.program.constants import pack_constants
-from stages.packaging.program.program import Fallback
+from stages.packaging.program.kernel_program import Fallback
+from stages.packaging.program.packed_constants import pack_constants
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.profiled import profiled
 from tests.stages.packaging.support import (

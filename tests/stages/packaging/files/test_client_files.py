@@ -17,7 +17,7 @@ import pytest
 from stages.options import PackageFormat
 from stages.packaging.files.bill_of_materials import notice, pieces
 from stages.packaging.files.client_files import shipped
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 from tests.stages.packaging.files.clients import begins, compiling, imported, needs
 from tests.stages.packaging.support import (
     AARCH64,

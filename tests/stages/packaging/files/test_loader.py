@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.runners.native import placed
 from stages.packaging.files.client_files import loader
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 from stages.packaging.shipped.loader import in_place
 from tests.stages.packaging.files.clients import imported
 from tests.stages.packaging.files.test_client_files import native

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stages.kernels.signature import ALIGNMENT
 from stages.packaging.program.arena import SLACK, Item, align, lifetimes, place, plan
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 
 
 @st.composite

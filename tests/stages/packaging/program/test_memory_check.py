@@ -15,8 +15,8 @@ from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.errors import StageError
 from stages.packaging.program.arena import SLACK, plan
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 from stages.packaging.program.memory_check import SYSTEM_MIB, check_fits, need_of
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
 from stages.packaging.program_builder import program_of
 from tests.kept import kept
 from tests.stages.packaging.level_net import MAC, Net

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from tests.stages.packaging.support import (
     KERNELS,
     X86_64,

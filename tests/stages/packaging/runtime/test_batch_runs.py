@@ -9,7 +9,7 @@ import pytest
 from stages.kinds import Golden
 from stages.options import PackageOptions
 from stages.packaging.program.arena import plan
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from tests.stages.packaging.runtime.loaded import (
     Loaded,
     memory,

@@ -18,8 +18,8 @@ from stages.kinds import Golden
 from stages.options import PackageOptions
 from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.program.arena import plan
-from stages.packaging.program.constants import pack_constants
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.packed_constants import pack_constants
 from tests.stages.packaging.runtime.loaded import Loaded, infer, memory, pointers, run_program
 from tests.stages.packaging.support import (
     X86_64,

@@ -20,7 +20,7 @@ from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.package import open_package
 from stages.kinds import Golden
 from stages.options import PackageOptions
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from tests.stages.packaging.profiled import NAMES, check_trace, native, profiled
 from tests.stages.packaging.runtime.loaded import (
     SPAN,

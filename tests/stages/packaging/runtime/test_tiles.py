@@ -20,8 +20,8 @@ from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.compiling.linker import Linker
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program.arena import plan
-from stages.packaging.program.constants import pack_constants
-from stages.packaging.program.program import Call
+from stages.packaging.program.kernel_program import Call
+from stages.packaging.program.packed_constants import pack_constants
 from tests import tiles
 from tests.kept import kept
 from tests.stages.packaging.integer_net import Net

@@ -22,7 +22,7 @@ from stages.graph.composites import PRODUCTS
 from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.kernel import FewThreads, Kernel
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel
 from stages.packaging.sums.task_grid import Grid

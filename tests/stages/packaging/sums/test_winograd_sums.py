@@ -26,7 +26,7 @@ from stages.kinds import Model
 from stages.numerics import onnx
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from stages.packaging.sums.winograd_sums import WinogradTiles
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.packaging.program.program import Call, Program, ProgramError, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, ProgramError, Slot, TensorSpec
 
 X, Y = Slot("input", "x"), Slot("output", "y")
 B, W = Slot("buffer", "b"), Slot("constant", "w")
