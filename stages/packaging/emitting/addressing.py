@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -25,12 +24,12 @@ def call_on(name: str, *places: Scalar) -> None:
     T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
 
 
-def slice_of(items: Index, task: Index, tasks: Index) -> tuple[Any, Any]:
+def slice_of(items: Index, task: Index, tasks: Index) -> tuple[Scalar, Scalar]:
     """First work item of a task, and the one behind its last."""
     return tirx.truncdiv(items * task, tasks), tirx.truncdiv(items * (task + 1), tasks)
 
 
-def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> Any:
+def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> Index:
     """Element of a packed output that an epilogue's pointer stands at."""
     attrs = attributes(call)
     top, left, _, _ = attrs["halo"]
@@ -48,7 +47,7 @@ def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> 
     return (row * width + left + x) * channels + place
 
 
-def border_class(convolution: Call, y: Index, x: Index) -> Any:
+def border_class(convolution: Call, y: Index, x: Index) -> Index:
     """Row of the bias table for an output pixel."""
     top, left, bottom, right = attributes(convolution)["border"]
     _, height, width, _ = shape_of(convolution.ty)
@@ -57,7 +56,7 @@ def border_class(convolution: Call, y: Index, x: Index) -> Any:
     return down * across + border_expression(x, width, left, right)
 
 
-def border_expression(position: Index, size: int, before: int, after: int) -> Any:
+def border_expression(position: Index, size: int, before: int, after: int) -> Index:
     """`stages.kernels.packed.border_classes` for one position, as an expression."""
     if not before and not after:
         return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from tvm import relax
 
@@ -29,7 +28,7 @@ def value_at(
     known: dict[Var, Scalar],
     calls: Mapping[Var, Call],
     arguments: Arguments,
-) -> Any:
+) -> Scalar:
     """A tensor at a place, or a scalar: `known`, computed by `calls`, or one of the arguments.
 
     What is computed is known then.

@@ -61,7 +61,7 @@ def fill_halo(
     assert first == planes
 
 
-def _in_turn(words: Sequence[int], index: Index, dtype: str) -> Any:
+def _in_turn(words: Sequence[int], index: Index, dtype: str) -> Scalar:
     """The words of a pixel, one after the other, by the number of any of them."""
     place = tirx.truncmod(index, len(words))
     value = tirx.const(words[-1], dtype)

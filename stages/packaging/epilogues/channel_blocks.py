@@ -62,7 +62,7 @@ class Epilogue(Values):
         function = self.function(name, [f"ptr noalias {p}" for p in ("%sums", *reads, *writes)])
         return function, list(self.declarations)
 
-    def _inner(self, output: Var) -> Any:
+    def _inner(self, output: Var) -> Var:
         return self.composite.results[output]
 
     def _pointer_of(self, variable: Var) -> tuple[str, Any]:
@@ -154,7 +154,7 @@ class ChannelBlocks(Finisher):
 
 def parameter_offset(
     parameter: Var, calls: Sequence[Call], block: Index, y: Index, x: Index
-) -> Any:
+) -> Index:
     """Element of a parameter that an epilogue's pointer stands at.
 
     `calls` are the composite's operator calls. Operands of the main operator that the epilogue

@@ -161,7 +161,7 @@ class Elements:
         integer = _rounded(call, operands)
         return Computed(integer.astype(_stored(call)), clipped(call, operands), bare, integer)
 
-    def _sum(self, call: Call, at: Position, raw: Scalar) -> Any:
+    def _sum(self, call: Call, at: Position, raw: Scalar) -> Scalar:
         """What the main operator gives, from its raw sum."""
         if self.of.reads.preloads_bias or str(call.op.name) in POOLS:
             return raw
@@ -171,7 +171,7 @@ class Elements:
         scaled = raw * scale if scale != 1 else raw
         return scaled + self.of.arguments[bias.name][row + at.channel]
 
-    def operand(self, parameter: Var, at: Position) -> Any:
+    def operand(self, parameter: Var, at: Position) -> Scalar:
         """A tensor parameter at a position, its axes those of the result from the last one on."""
         index: Any = 0
         shape = shape_of(parameter.ty)
@@ -195,7 +195,7 @@ class Elements:
         at: Position,
         precomputed: Precomputed,
         lane: Index,
-    ) -> Any:
+    ) -> Scalar:
         """What an operator compares with thresholds, in as many bits as these have."""
         source = call.args[0]
         if source in precomputed.words:
@@ -223,7 +223,7 @@ class Elements:
         return Computed(count.astype("uint8"), integer=count, reached=reached)
 
 
-def _rounded(call: Call, operands: Sequence[Scalar]) -> Any:
+def _rounded(call: Call, operands: Sequence[Scalar]) -> Scalar:
     """The integer that a call rounds to, within its bounds, in 16 bits or 32."""
     attrs, arithmetic = attributes(call), ARITHMETIC[str(call.op.name)]
     is_short = max(abs(attrs["low"]), abs(attrs["high"])) <= LONGEST_WORD

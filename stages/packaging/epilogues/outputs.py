@@ -42,7 +42,7 @@ class Position:
     channel: Index
     extent: tuple[int, int]
 
-    def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Any:
+    def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Index:
         """Where it lies in images of so many channels with a halo (top, left, bottom, right)
         around each; polyphase where there are several phases."""
         top, left, bottom, right = halo
@@ -51,7 +51,7 @@ class Position:
         row = self.image * rows + stored_row(self.y + top, rows, phases)
         return (row * (width + left + right) + self.x + left) * channels + self.channel
 
-    def nchw_place(self, channels: int) -> Any:
+    def nchw_place(self, channels: int) -> Index:
         """Where it lies in images of so many channels that are one behind the other (NCHW)."""
         height, width = self.extent
         row = (self.image * channels + self.channel) * height + self.y
@@ -63,7 +63,7 @@ class HaloAround:
     """The halo (top, left, bottom, right) around an output, and what it holds."""
 
     halo: tuple[int, int, int, int]
-    fill: Any
+    fill: int
     phases: int = 1
 
 
@@ -164,7 +164,7 @@ def _bounds(call: Call, dtype: str) -> tuple[int, int]:
     return max(smallest, attrs.get("low", smallest)), min(largest, attrs.get("high", largest))
 
 
-def _moved(composite: Composite, variable: Var) -> Any:
+def _moved(composite: Composite, variable: Var) -> Var:
     """The variable with the same values at the same positions, before they are stored."""
     while (call := composite.calls.get(variable)) is not None:
         if not is_moved_only(call):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -17,7 +16,7 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.dialect.sharing import shared
 from stages.dialect.unstored import LONGEST_WORD
 from stages.kernels.signature import BLOCK
-from stages.nodes import Call, Index, Scalar, Var
+from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.epilogues.elements import ANY, Elements, Precomputed
 from stages.packaging.epilogues.outputs import Position
@@ -55,7 +54,7 @@ def _in_words(elements: Elements, call: Call, width: int) -> bool:
 
 def _words(
     elements: Elements, variable: Var, each: Each, precomputed: Precomputed, width: int
-) -> Any:
+) -> Buffer:
     """A buffer of a variable's integers as the nearest ones of 16 bits."""
     wide, words = (T.alloc_buffer((width,), kind) for kind in ("int32", "int16"))
 
@@ -68,7 +67,9 @@ def _words(
     return words
 
 
-def _count(elements: Elements, call: Call, each: Each, precomputed: Precomputed, width: int) -> Any:
+def _count(
+    elements: Elements, call: Call, each: Each, precomputed: Precomputed, width: int
+) -> Buffer:
     """A buffer of how many thresholds are reached."""
     source, table, flip = call.args
     kind = counted_in(dtype_of(table.ty), elements.of.isa)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -108,7 +107,7 @@ class Results:
         for output, store in self.block_stores.items():
             store.put(values[self.composite.results[output]], in_strip)
 
-    def as_stored(self, value: Scalar, buffer: Buffer) -> Any:
+    def as_stored(self, value: Scalar, buffer: Buffer) -> Scalar:
         """A value in the type it is stored in; a float that integers were made to has one zero."""
         if self.composite.is_of_levels and str(buffer.dtype) == "float32":
             return value + fence(tirx.const(0.0, "float32"))  # TIR would leave a bare 0 out

@@ -65,7 +65,7 @@ def counted_in(dtype: str, isa: Isa) -> str:
     return "int32" if dtype == "float32" else dtype
 
 
-def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Any:
+def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Scalar:
     """How many conditions hold, of which each implies those in front of it.
 
     So the last one that holds tells. Where masks have registers of their own a move under a mask
@@ -79,19 +79,19 @@ def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Any:
     return reduce(lambda one, other: one + other, (number_of(hit, kind) for hit in reached))
 
 
-def number_of(hit: Scalar, kind: str) -> Any:
+def number_of(hit: Scalar, kind: str) -> Scalar:
     """1 if a condition holds, else 0."""
     return tirx.Select(hit, tirx.const(1, kind), tirx.const(0, kind))
 
 
-def digit_of(reached: Sequence[Scalar], digit: int) -> Any:
+def digit_of(reached: Sequence[Scalar], digit: int) -> Scalar:
     """A binary digit of how many conditions hold, as a byte."""
     chosen = reached[(1 << digit) - 1 :: 1 << digit]
     bits = [number_of(hit, "uint8") for hit in chosen] or [tirx.const(0, "uint8")]
     return reduce(lambda one, other: one ^ other, bits)
 
 
-def comparable(value: Scalar, dtype: str, reach: int) -> Any:
+def comparable(value: Scalar, dtype: str, reach: int) -> Scalar:
     """A value, at most `reach` in size, as what thresholds of a type are compared with.
 
     Those of 16 bits are at most the longest word and above the smallest one: what is beyond them

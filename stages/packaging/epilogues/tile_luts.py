@@ -51,7 +51,7 @@ class TileLuts:
         return -(-size // self.of.isa.bytes) * self.of.isa.bytes
 
     @property
-    def _own(self) -> Any:
+    def _own(self) -> Index:
         """Where the bytes of the current pixel begin."""
         return self.lanes.pixel_number * self.of.sums.strip
 

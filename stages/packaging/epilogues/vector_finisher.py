@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
@@ -19,7 +18,7 @@ from stages.packaging.sums.parts import Finisher
 class VectorFinisher(Finisher):
     """A finisher that computes a vector of channels at a time."""
 
-    loop: Any = staticmethod(T.vectorized)
+    loop: Loop = staticmethod(T.vectorized)
     """How the channels of a vector are gone through."""
 
     def best_form(self, make: Callable[[], Kernel]) -> Kernel:
@@ -43,7 +42,7 @@ class VectorFinisher(Finisher):
         return max(least, self.of.isa.lanes * together)
 
     @property
-    def parts(self) -> Any:
+    def parts(self) -> Loop:
         """How vectors of a strip, or channels that are too few for one, are gone through."""
         return T.unroll if self.of.sums.in_registers else T.serial
 

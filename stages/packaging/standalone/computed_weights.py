@@ -71,7 +71,7 @@ class _ComputedWeights:
                     with T.If(block == full), T.Then():
                         self._channels(rest)
 
-    def _start(self, matrix: Index) -> Any:
+    def _start(self, matrix: Index) -> Index:
         """Where a matrix begins, whose number counts through the axes before its own."""
         place: Any = 0
         for extent, stride in reversed(self.outer):
@@ -107,7 +107,7 @@ class _ComputedWeights:
                 place = self._place(group, lane) + term
                 T.buffer_store(self.result, self._values(first + term * self.term, 1), [place])
 
-    def _place(self, group: Index, lane: Index) -> Any:
+    def _place(self, group: Index, lane: Index) -> Index:
         return self.written + (group * self.lanes + lane) * self.group
 
     def _store(self, group: Index, lane: Index, lanes: int, value: Scalar) -> None:
@@ -115,11 +115,11 @@ class _ComputedWeights:
         place, size = self._place(group, lane), lanes * self.group
         T.buffer_store(self.result, value, [_neighbours(place, size)])
 
-    def _zeros(self, lanes: int) -> Any:
+    def _zeros(self, lanes: int) -> Scalar:
         zero, size = tirx.const(0, self.dtype), lanes * self.group
         return tirx.Broadcast(zero, size) if size > 1 else zero
 
-    def _values(self, place: Index, count: int) -> Any:
+    def _values(self, place: Index, count: int) -> Scalar:
         """Neighbouring elements of the source as they are multiplied."""
         value = self.data[_neighbours(place, count)]
         lanes = f"x{count}" if count > 1 else ""
@@ -129,7 +129,7 @@ class _ComputedWeights:
         return value.astype(f"{self.dtype}{lanes}")
 
 
-def _interleaved(rows: Sequence[Index], count: int) -> Any:
+def _interleaved(rows: Sequence[Scalar], count: int) -> Scalar:
     """The first elements of rows of so many, then the second ones, and so on."""
     if len(rows) == 1:
         return rows[0]
@@ -140,7 +140,7 @@ def _interleaved(rows: Sequence[Index], count: int) -> Any:
     return _interleaved(halves, count * len(rows) // 2)
 
 
-def _neighbours(place: Index, count: int) -> Any:
+def _neighbours(place: Index, count: int) -> Index:
     """So many places from one on."""
     return tirx.Ramp(place, 1, count) if count > 1 else place
 

@@ -20,7 +20,7 @@ from stages.dialect.elementwise import WHOLE
 from stages.dialect.expressions import scalar
 from stages.dialect.sharing import shared
 from stages.kernels.methods import WORD_BITS, WORD_BYTES
-from stages.nodes import Buffer, Index, Var
+from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
@@ -75,7 +75,7 @@ class _PackedImages:
                 x = first + lane
                 T.buffer_store(result, shared(self._packed(image, row, x)), [start + x])
 
-    def _packed(self, image: Index, row: Index, x: Index) -> Any:
+    def _packed(self, image: Index, row: Index, x: Index) -> Scalar:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
         top, _, bottom, _ = self.halo
@@ -91,7 +91,7 @@ class _PackedImages:
             total = word if total is None else total | word
         return total
 
-    def _word(self, image: Index, y: Index, x: Index) -> Any:
+    def _word(self, image: Index, y: Index, x: Index) -> Scalar:
         """The bytes of one pixel."""
         total: Any = None
         for channel in range(min(WORD_BYTES, self.channels)):
@@ -100,7 +100,7 @@ class _PackedImages:
             total = word if total is None else total | word
         return total
 
-    def _value(self, variable: Var, at: Sequence[Index]) -> Any:
+    def _value(self, variable: Var, at: Sequence[Index]) -> Scalar:
         """A tensor at a position."""
         if variable not in self.composite.calls:
             return self._element(variable, at)
@@ -115,7 +115,7 @@ class _PackedImages:
         ]
         return scalar(call, operands)
 
-    def _element(self, parameter: Var, at: Sequence[Index]) -> Any:
+    def _element(self, parameter: Var, at: Sequence[Index]) -> Scalar:
         """An element of what the kernel is given: a scalar, or of the extents of the position."""
         place: Any = 0
         shape = shape_of(parameter.ty)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from functools import reduce
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -84,7 +83,7 @@ class _NearTieSums:
                 channel = T.bind(tirx.min(tile * self.lanes, self.channels - self.lanes))
                 self._tile(result, norm, first, number * self.channels, channel)
 
-    def _value(self, place: Index) -> Any:
+    def _value(self, place: Index) -> Scalar:
         point = tirx.const(self.attrs["data_point"], "int32")
         return self.buffers["data"][place].astype("int32") - point
 
@@ -119,7 +118,7 @@ class _NearTieSums:
             with T.If(self._is_near(lost, place, channel + lane)), T.Then():
                 self._in_order(result, first, place, channel + lane)
 
-    def _is_near(self, lost: Scalar, place: Index, channel: Index) -> Any:
+    def _is_near(self, lost: Scalar, place: Index, channel: Index) -> Scalar:
         """Whether a byte may be another one if its sum loses that much, in sums of integers."""
         at = self.buffers
         slope = at["slope"][channel]
@@ -129,7 +128,7 @@ class _NearTieSums:
         reach = TIR.absolute(slope) * tirx.const(ABOVE * ULP, "float32")
         return is_near(TIR, found, TIR.round_even(found), reach, lost, at["least"][channel])
 
-    def _lost(self, first: Index, channel: Index) -> Any:
+    def _lost(self, first: Index, channel: Index) -> Scalar:
         """The sizes of what is rounded for one channel, added up: float32, of sums of integers.
 
         After each step that is at most the sum of all channels before its part, and all products
@@ -173,7 +172,7 @@ class _NearTieSums:
         most = (before + size).astype("float32") * tirx.const(count, "float32")
         T.buffer_store(lost, shared(lost[0] + most), [0])
 
-    def _reduced(self, buffer: Buffer, count: int) -> Any:
+    def _reduced(self, buffer: Buffer, count: int) -> Scalar:
         """The sum of some integers."""
         if count == PART and self.loop is not T.serial:
             vector = buffer[tirx.Ramp(0, 1, count)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -79,7 +78,7 @@ class _Pad:
             with T.Else():
                 fill(start, before + count + after)
 
-    def _line(self, number: Index) -> tuple[Any, Any]:
+    def _line(self, number: Index) -> tuple[Scalar | None, Index]:
         """Whether a row has data in it (None if all have), and the number of theirs."""
         tests, line, step = [], tirx.const(0, "int32"), 1
         for axis in reversed(range(self.axis)):
@@ -93,7 +92,7 @@ class _Pad:
             step *= self.source[axis]
         return tirx.all(*tests) if tests else None, line
 
-    def _kept(self, value: Scalar) -> Any:
+    def _kept(self, value: Scalar) -> Scalar:
         """A value as it is stored."""
         return value.astype(self.dtype)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -16,7 +15,7 @@ from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.sharing import shared
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
-from stages.nodes import Buffer, Function, Index
+from stages.nodes import Buffer, Function, Index, Scalar
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
 from stages.packaging.emitting.interleaved_rows import accumulate_rows, each_group, group_count
 from stages.packaging.emitting.item_kernel import Arguments, item_kernel
@@ -78,7 +77,7 @@ class _RowSum:
     def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
 
-        def term(row: int, place: Index) -> Any:
+        def term(row: int, place: Index) -> Scalar:
             value = value_at(self.summed, starts[row] + place, {}, self.calls, self.arguments)
             return shared(value.astype("float64"))
 

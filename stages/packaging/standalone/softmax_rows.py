@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -67,7 +66,7 @@ class _Powers:
     buffer: Buffer
     start: int
 
-    def __getitem__(self, place: Index) -> Any:
+    def __getitem__(self, place: Index) -> Scalar:
         return self.buffer[self.start + place]
 
     def store(self, value: Scalar, place: Index) -> None:
@@ -123,12 +122,12 @@ class _Softmax:
             return _Powers(self.arguments[SCRATCH], row * self.room)
         return _Powers(T.alloc_buffer((self.length,), POWERS), 0)
 
-    def _largest(self, start: Index) -> Any:
+    def _largest(self, start: Index) -> Scalar:
         """The largest element of a row."""
         data = self.arguments[self.call.args[0]]
         most = T.alloc_buffer((self.lanes,), self.most_dtype)
 
-        def value(tile: Index, lane: Index) -> Any:
+        def value(tile: Index, lane: Index) -> Scalar:
             return data[start + self.first(tile) + lane].astype(self.most_dtype)
 
         with self.loop(0, self.lanes) as lane:
@@ -143,7 +142,7 @@ class _Softmax:
         """Those of a row, less its largest element."""
         raise NotImplementedError
 
-    def _share(self, power: Scalar, total: Scalar) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         """What an element becomes."""
         raise NotImplementedError
 
@@ -165,7 +164,7 @@ class _OfFloats(_Softmax):
             place = self.first(tile) + lane
             powers.store(shared(power(TIR, data[start + place], most, beta)), place)
 
-    def _share(self, power: Scalar, total: Scalar) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         return power / total
 
 
@@ -179,5 +178,5 @@ class _OfBytes(_Softmax):
             value = table[data[start + place].astype("int32") + before]
             powers.store(value, place)
 
-    def _share(self, power: Scalar, total: Scalar) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         return softmax_levels(power, total, dtype_of(self.call.ty), **attributes(self.call))

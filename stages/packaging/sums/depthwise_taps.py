@@ -7,7 +7,6 @@ channels, whose sums stay in registers over the whole window.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm.script.ir_builder import tirx as T
@@ -17,7 +16,7 @@ from stages.kernels.depthwise import takes_pairs
 from stages.kernels.geometry import tile_count
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
-from stages.nodes import Index
+from stages.nodes import Index, Scalar
 from stages.packaging.sums.depthwise_text import COLUMNS, NAME, Tile, depthwise_text
 from stages.packaging.sums.parts import Composition, Reads
 from stages.packaging.sums.tile_function import MicroKernelCall
@@ -76,7 +75,7 @@ class DepthwiseTaps(Reads):
             NAME, depthwise_text(tile, isa, None if is_pairs else dot), 3, preloads_bias=True
         )
 
-    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
         """The tile's first window, and its channels' weights."""
         data, weights, _ = self.main.args
         attrs = attributes(self.main)

@@ -7,7 +7,6 @@ of a task and its last one, whatever blocks of channels and runs these are of.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -82,7 +81,7 @@ class InterleavedTiles(InMatrixTiles):
         block, run, tile = (T.bind(self.last[axis]) for axis in range(3))
         return block, run, tile
 
-    def _half(self, number: Index) -> Any:
+    def _half(self, number: Index) -> Index:
         return T.bind(number % 2 * (self.rows * BLOCK))
 
     @property

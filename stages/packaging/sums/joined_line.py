@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.geometry import tile_count
-from stages.nodes import Index
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import divided
 
 
@@ -48,7 +48,7 @@ class JoinedLine:
         by_rows = self.images * self.height * tile_count(self.width, self.tile)
         return self.tile > self.width or self.tiles < by_rows
 
-    def first(self, number: Index) -> Any:
+    def first(self, number: Index) -> Index:
         """The first position of a tile."""
         return T.bind(tirx.min(number * self.tile, self.positions - self.tile))
 
@@ -62,7 +62,7 @@ class JoinedLine:
         own, column = map(T.bind, divided(first, self.pitch))
         end, next_row = T.bind(self.width - column), T.bind(self.pitch - column)
 
-        def place(m: Index) -> tuple[Any, Any, Any]:
+        def place(m: Index) -> tuple[Index, Index, Scalar]:
             if self.tile <= self.width:
                 row = own + (m >= next_row).astype("int32")
                 x = first + m - row * self.pitch

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -49,7 +48,7 @@ class Part:
     is_slice: Scalar
     all_runs: int
 
-    def runs_of(self, number: Index) -> tuple[Any, Any]:
+    def runs_of(self, number: Index) -> tuple[Index, Index]:
         """The first run of the part's block of this number, and the one behind its last."""
         before = T.bind((self.first + number) * self.all_runs)
         after = T.bind(self.count - 1 - number)
@@ -72,7 +71,7 @@ class Part:
         with T.serial(0, self._row_blocks(together)) as row_block:
             self._row_block(row_block, together, emit)
 
-    def _row_blocks(self, together: int) -> Any:
+    def _row_blocks(self, together: int) -> Index:
         """How many there are of the block that has the most runs."""
         items = self.end - self.begin
         slices = tirx.min(items, self.all_runs)
@@ -155,7 +154,7 @@ class Grid:
                 T.buffer_store(found, 2 * groups, [0])
             groups *= 2
 
-    def _is_slice(self, groups: Index, tasks: Index) -> Any:
+    def _is_slice(self, groups: Index, tasks: Index) -> Scalar:
         """Whether no groups serve: there are too few, or one for every thread."""
         are_few = tirx.any(groups * self.each >= tasks, tasks > groups * self._tasks_of_runs)
         are_none = tirx.EQ(groups, 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -18,6 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
+from stages.nodes import PrimFunc
 
 NAME = "bk_apart"
 SUMS = 2
@@ -79,7 +79,7 @@ def tile_function(
     tile: tuple[int, int],
     declare: Callable[[], None],
     body: Callable[..., None],
-) -> Any:
+) -> PrimFunc:
     """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile of so many (pixels, channels).
 
     `declare` declares the tensors. `body` is given the three numbers; it may call NAME, PAUSE and

@@ -84,7 +84,7 @@ class OutputRows(Work):
             run, block = map(T.bind, divided(begin + item, self.of.blocks))
             tiles(block, run)
 
-    def column_of(self, tile: Index) -> Any:
+    def column_of(self, tile: Index) -> Index:
         """First pixel of a tile of a row."""
         step = self.of.sums.rows * self.of.pixels
         # The last tile overlaps its neighbour: the same pixels are written twice, alike.

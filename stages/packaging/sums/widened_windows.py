@@ -14,7 +14,7 @@ from stages.dialect.calls import attributes
 from stages.kernels.llvm import FunctionText
 from stages.kernels.widening import Widened as Layout
 from stages.kernels.widening import widened
-from stages.nodes import Index
+from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.addressing import widths
 from stages.packaging.sums.parts import Composition, Window
 from stages.packaging.sums.window_reads import RowStrides, Windows
@@ -27,9 +27,9 @@ WIDEN = "bk_widen"
 class WidenedWindows(Windows):
     """Windows that are widened in scratch, behind all else, before they are read."""
 
-    buffer: Any = None
+    buffer: Buffer | None = None
     """Where the windows of the tile at hand are widened, from `place` on."""
-    place: Any = 0
+    place: Index = 0
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
@@ -82,11 +82,12 @@ class WidenedWindows(Windows):
             pointers = super().pointer(of.work.window(run, tile)), self._at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
-    def pointer(self, window: Window, channel: Index = 0) -> Any:
+    def pointer(self, window: Window, channel: Index = 0) -> Scalar:
         """A pointer to a channel, of even number, of the first window that is widened."""
         return self._at(channel)
 
-    def _at(self, channel: Index) -> Any:
+    def _at(self, channel: Index) -> Scalar:
+        assert self.buffer is not None, "no tile yet"
         return T.address_of(self.buffer[self.place + channel // 2])
 
 

@@ -16,7 +16,7 @@ from stages.kernels.groups import first_read
 from stages.kernels.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
-from stages.nodes import Index
+from stages.nodes import Index, Scalar
 from stages.packaging.sums.parts import Composition, Reads, Window
 from stages.packaging.sums.tile_function import MicroKernelCall
 
@@ -131,7 +131,7 @@ class Windows(Reads):
         text = body["text"], body["declarations"]
         return MicroKernelCall(name, text, 4, self.strides, self.preloads_bias)
 
-    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
         """Where data and weights begin, and the weights to fetch; what is told with a tile."""
         window = self.of.work.window(run, tile)
         with T.If(part == 0), T.Then():
@@ -146,7 +146,7 @@ class Windows(Reads):
         self.of.finisher.prefetch(block, window.pixel)
         return lambda part: self.at(block, part, window)
 
-    def at(self, block: Index, part: Index, window: Window) -> tuple[Any, ...]:
+    def at(self, block: Index, part: Index, window: Window) -> tuple[Scalar, ...]:
         """The pointers of a call, given the windows of its tile."""
         of, weights = self.of, self.main.args[1]
         parts = BLOCK // self.channels
@@ -165,14 +165,14 @@ class Windows(Reads):
         told = () if window.pixel_stride is None else (window.pixel_stride,)
         return first, T.address_of(read[own]), later, *told
 
-    def _first(self, output: Index) -> Any:
+    def _first(self, output: Index) -> Index:
         """The first channel that a tile of output channels reads."""
         if not self.reads:
             return 0
         channels = shape_of(self.main.args[0].ty)[-1]
         return first_read(output, self.reads, channels, tirx.min)
 
-    def pointer(self, window: Window, channel: Index = 0) -> Any:
+    def pointer(self, window: Window, channel: Index = 0) -> Scalar:
         """A pointer to where the first window of a tile begins, or to a channel there."""
         data = self.main.args[0]
         top, left = attributes(self.main)["origin"]
@@ -181,7 +181,7 @@ class Windows(Reads):
         channels = shape_of(data.ty)[-1]
         return T.address_of(self.of.arguments[data.name][position * channels + channel])
 
-    def place_of(self, y: Index, x: Index) -> Any:
+    def place_of(self, y: Index, x: Index) -> Index:
         """Where the window of a result begins, counted in the padded images."""
         down, right = attributes(self.main)["strides"]
         image, line = self.of.image_row(y)
