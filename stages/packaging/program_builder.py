@@ -22,8 +22,8 @@ from stages.packaging.compiling.kernel_objects import (
     Lowered,
     Memo,
     code_ingredients,
-    compiled,
-    written,
+    compiled_assembly,
+    compiled_objects,
 )
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.kernel import Kernel, digest_of
@@ -56,8 +56,8 @@ def program_of(
     check_fits(program, hardware)
     kernels = builder.kernels.values()
     if as_text:
-        return replace(program, texts=written(kernels, hardware, memo))
-    return replace(program, objects=compiled(kernels, hardware, memo))
+        return replace(program, texts=compiled_assembly(kernels, hardware, memo))
+    return replace(program, objects=compiled_objects(kernels, hardware, memo))
 
 
 class ProgramBuilder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stages.packaging.c_source.kernel_calls import is_apart
+from stages.packaging.c_source.kernel_calls import is_single_threaded
 from stages.packaging.c_source.layer_times import TOGETHER
 from stages.packaging.program.arena import Arena
 from stages.packaging.program.kernel_program import Call, Program
@@ -159,7 +159,7 @@ def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
 
 def _run(function: str, calls: Sequence[Call]) -> str:
     """Let all threads run a function, if they share any of its calls."""
-    if is_apart(calls):
+    if is_single_threaded(calls):
         return f"    {function}(&context->runtime, 0);"
     return f"    rt_run(&context->runtime, {function});"
 

@@ -56,7 +56,7 @@ class _Writer:
         ]
         if self.first is not None:
             lines.append("    uint64_t begin;")
-        if is_apart(calls):
+        if is_single_threaded(calls):
             return [*lines, "", *self._in_order(0, calls), "}"]
         lines.append("    int32_t n_tasks;" if self.first is None else "    int32_t n_tasks, ran;")
         index = 0
@@ -151,7 +151,7 @@ def _tasks(call: Call | Fallback, each: int) -> str:
     return f"rt_tasks(runtime, {most}, {each})"
 
 
-def is_apart(calls: Sequence[Call]) -> bool:
+def is_single_threaded(calls: Sequence[Call]) -> bool:
     """Whether a single thread makes all calls, so that no others are needed."""
     return all(call.is_alone for call in calls)
 

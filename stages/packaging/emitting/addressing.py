@@ -1,4 +1,4 @@
-"""Where pointers stand for one pixel and one block of channels: index arithmetic of composites."""
+"""Index arithmetic of composites: where a pixel, a block of channels, a task's share begins."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def lut_name(dtype: str, count: int) -> str:
     return f"bk_looked_up_{dtype}_{count}"
 
 
-def gives_bytes(call: Call) -> bool:
+def is_byte_valued(call: Call) -> bool:
     """Whether an expression is a function of one byte whose values are bytes."""
     return is_op(call, TABLE) and dtype_of(call.ty) in BYTES
 

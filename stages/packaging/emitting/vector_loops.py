@@ -29,7 +29,7 @@ VECTORIZING = tvm.ir.transform.Sequential(
 """What code generation does first (`stages.codegen`)."""
 
 
-def vectorizes(function: PrimFunc, hardware: Hardware) -> bool:
+def is_vectorizable(function: PrimFunc, hardware: Hardware) -> bool:
     """Whether TIR can turn a function's vector loops into vectors; if not, LLVM may find some.
 
     It cannot where an operand of a shift is the same for all lanes, for example.
@@ -55,5 +55,5 @@ def with_vectors(made: Callable[[Loop], Kernel], hardware: Hardware) -> Kernel:
     """The kernel that is made with vector loops; what TIR cannot vectorize is left to LLVM."""
     kernel = made(T.vectorized)
     functions = (kernel.function, *(helper.function for helper in kernel.helpers))
-    vectorized = all(vectorizes(function, hardware) for function in functions)
+    vectorized = all(is_vectorizable(function, hardware) for function in functions)
     return kernel if vectorized else made(T.serial)

@@ -79,8 +79,8 @@ class Planes(BlockStore):
     def text(self) -> Text:
         """From digits to words, which lie as far apart as the planes do."""
         _, height, width, words = shape_of(self.output.ty)
-        apart = self.stored.inner or height * width * words
-        return planes_text(self.name, self.places.of.hardware, self.stored, apart)
+        plane_stride = self.stored.inner or height * width * words
+        return planes_text(self.name, self.places.of.hardware, self.stored, plane_stride)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A byte of 0 or 1 for each digit of a level."""

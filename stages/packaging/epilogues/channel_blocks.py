@@ -23,14 +23,14 @@ from stages.kernels.tables import ENTRIES
 from stages.nodes import Call, Index, Var, VarBinding
 from stages.packaging.emitting.addressing import border_class, output_offset
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.epilogues.block_values import Value, Values
+from stages.packaging.epilogues.block_values import BlockValue, BlockValues
 from stages.packaging.epilogues.block_vectors import BYTES, HALF
 from stages.packaging.epilogues.level_packing import entries, stored_words
 from stages.packaging.epilogues.outputs import fill_halos
 from stages.packaging.sums.parts import Finisher
 
 
-class Epilogue(Values):
+class Epilogue(BlockValues):
     """Emits the epilogue of one packed composite."""
 
     def __init__(self, composite: Composite, biased: bool) -> None:
@@ -72,7 +72,7 @@ class Epilogue(Values):
                 return f"%o{number}", output
         raise AssertionError(f"{variable.name} is not an output")
 
-    def _level_bits(self, value: Value, bits: int) -> list[str]:
+    def _level_bits(self, value: BlockValue, bits: int) -> list[str]:
         """Masks of the bits of a level (`stages.packaging.epilogues.threshold_counts`)."""
         masks = []
         lanes = "" if value.masks else self.integer(value, self.bytes)
@@ -115,9 +115,9 @@ class Epilogue(Values):
         pointer, output = self._pointer_of(binding.var)
         _, height, width, words = shape_of(output.ty)
         stored = stored_of(attributes(binding.value))
-        apart = stored.inner or height * width * words
+        plane_stride = stored.inner or height * width * words
         for number, word in enumerate(stored_words(self, stored, digits)):
-            self.store("i32", word, pointer, 4, number * apart * 4)
+            self.store("i32", word, pointer, 4, number * plane_stride * 4)
 
 
 class ChannelBlocks(Finisher):

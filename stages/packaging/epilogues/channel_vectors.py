@@ -20,7 +20,7 @@ from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.elements import Elements
 from stages.packaging.epilogues.outputs import Position, fill_halos, halo_of
-from stages.packaging.epilogues.precomputed import precompute, saturates_words
+from stages.packaging.epilogues.precomputed import has_saturated_words, precompute
 from stages.packaging.epilogues.results import Results
 from stages.packaging.epilogues.saturation import words_text
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
@@ -67,7 +67,7 @@ class ChannelVectors(VectorFinisher):
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        if saturates_words(self.elements, BLOCK):
+        if has_saturated_words(self.elements, BLOCK):
             self.of.include(*words_text())
         self.results.include()
 

@@ -29,7 +29,7 @@ from stages.packaging.emitting.composite import Composite
 from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_moved_only
 from stages.packaging.epilogues.threshold_counts import (
     THRESHOLD,
-    Limits,
+    ChannelThresholds,
     comparable,
     count_of,
     counted_in,
@@ -182,11 +182,11 @@ class Elements:
 
     # -- thresholds ----------------------------------------------------------------------------
 
-    def limits_of(self, call: Call, channel: Index) -> Limits:
+    def thresholds_of(self, call: Call, channel: Index) -> ChannelThresholds:
         """The thresholds of an operator at a channel."""
         table = call.args[1]
         count, channels = shape_of(table.ty)
-        return Limits(self.of.arguments[table.name], count, channels, channel)
+        return ChannelThresholds(self.of.arguments[table.name], count, channels, channel)
 
     def compared(
         self,
@@ -215,7 +215,7 @@ class Elements:
         if variable in precomputed.counts:
             count = precomputed.counts[variable][lane]
             return Computed(count.astype("uint8"), integer=count)
-        rows = self.limits_of(call, at.channel)
+        rows = self.thresholds_of(call, at.channel)
         reached = rows.reached(
             call, self.compared(call, values, at, precomputed, lane), self.operand(call.args[2], at)
         )

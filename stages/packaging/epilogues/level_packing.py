@@ -16,25 +16,25 @@ from stages.kernels.llvm import FunctionText
 from stages.kernels.methods import Stored
 from stages.kernels.signature import BLOCK
 from stages.kernels.tables import ENTRIES, GROUP, additions, entry_bits
-from stages.packaging.epilogues.block_vectors import BYTES, HALF, Vectors
+from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"
 
 
-def planes_text(name: str, hardware: Hardware, stored: Stored, apart: int) -> Text:
+def planes_text(name: str, hardware: Hardware, stored: Stored, plane_stride: int) -> Text:
     """The function `name`, from pointers to the digits of 32 channels, bytes of 0 or 1, to words
     that are stored so far apart."""
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     pointers = [f"%d{digit}" for digit in range(stored.bits)]
     digits = [_digits_word(code, pointer) for pointer in pointers]
     for number, word in enumerate(stored_words(code, stored, digits)):
-        code.store("i32", word, "%to", 4, number * apart * 4)
+        code.store("i32", word, "%to", 4, number * plane_stride * 4)
     code.do("ret void")
     parameters = [*(f"ptr {pointer}" for pointer in pointers), "ptr noalias %to"]
     return code.function(name, parameters), list(code.declarations)
 
 
-def _digits_word(code: Vectors, pointer: str) -> str:
+def _digits_word(code: BlockVectors, pointer: str) -> str:
     """The word of 32 bytes, each of them 0 or 1."""
     total = ""
     for first in range(0, BLOCK, code.count):
@@ -47,7 +47,7 @@ def _digits_word(code: Vectors, pointer: str) -> str:
 
 def luts_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
     """The function `name`, from a pointer to the levels of 32 channels, bytes, to their LUTs."""
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     place = 0
     for first in range(0, BLOCK, HALF):
         levels = code.load(BYTES, "%levels", 1, first)
@@ -69,7 +69,7 @@ def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> l
     return planes + [products.counted(_moebius(values)) for values in stored.sums]
 
 
-def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
+def entries(code: BlockVectors, levels: str, bits: int, balanced: bool) -> list[str]:
     """The LUTs of `HALF` channels, each a register of bytes, of their levels in bytes."""
     groups = range(0, HALF, GROUP)
     if code.architecture != "x86_64":
@@ -79,13 +79,13 @@ def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
     return [_looked_up(code, digits, first, balanced) for first in groups]
 
 
-def _digit_word(code: Vectors, levels: str, digit: int) -> str:
+def _digit_word(code: BlockVectors, levels: str, digit: int) -> str:
     """A digit of every channel's level, as the bits of an i32."""
     kept = code.let(f"and {BYTES} {levels}, {code.constant(BYTES, 1 << digit)}")
     return code.mask_word(code.nonzero(BYTES, kept), HALF)
 
 
-def _looked_up(code: Vectors, digits: Sequence[str], first: int, balanced: bool) -> str:
+def _looked_up(code: BlockVectors, digits: Sequence[str], first: int, balanced: bool) -> str:
     """The LUT of the channels from `first`: the sum of those of their levels' digits."""
     total = ""
     for number, word in enumerate(digits):
@@ -98,7 +98,7 @@ def _looked_up(code: Vectors, digits: Sequence[str], first: int, balanced: bool)
     return total
 
 
-def _luts(code: Vectors, digit: int, bits: int, balanced: bool) -> str:
+def _luts(code: BlockVectors, digit: int, bits: int, balanced: bool) -> str:
     """A constant of the LUTs of every combination of one digit of four channels.
 
     The lowest digit's hold what does not depend on levels.
@@ -120,7 +120,7 @@ def _luts(code: Vectors, digit: int, bits: int, balanced: bool) -> str:
     return name
 
 
-def _lut(code: Vectors, levels: str, first: int, bits: int, balanced: bool) -> str:
+def _lut(code: BlockVectors, levels: str, first: int, bits: int, balanced: bool) -> str:
     """The LUT of the channels from `first`: a shuffle puts each channel's level where its bit is.
 
     Where unset bits subtract, an entry is twice what is set less all, above a constant.
@@ -139,7 +139,7 @@ def _lut(code: Vectors, levels: str, first: int, bits: int, balanced: bool) -> s
     return code.let(f"add {BYTES} {doubled}, {unset}")
 
 
-def _shuffled(code: Vectors, value: str, order: Sequence[int]) -> str:
+def _shuffled(code: BlockVectors, value: str, order: Sequence[int]) -> str:
     """Bytes in another order; `HALF` means 0."""
     lanes = ", ".join(f"i32 {lane}" for lane in order)
     zeros = f"{BYTES} zeroinitializer"

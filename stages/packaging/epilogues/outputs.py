@@ -15,10 +15,10 @@ from stages.dialect.expressions import saturates
 from stages.dialect.infer import limits
 from stages.kernels.packed import stored_row
 from stages.nodes import Call, Index, Var
-from stages.packaging.emitting.byte_lut import gives_bytes, has_byte_lut
+from stages.packaging.emitting.byte_lut import has_byte_lut, is_byte_valued
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.halo import fill_halo, fills_of
-from stages.packaging.epilogues.saturation import packs
+from stages.packaging.epilogues.saturation import has_saturating_pack
 from stages.packaging.sums.parts import Composition
 
 SAME = (
@@ -127,7 +127,7 @@ class Finish:
 
     bytes: Var
     """The variable of a composite that is computed lane by lane."""
-    packs: bool
+    has_saturating_pack: bool
     """Whether these are int32 that instructions saturate."""
     values: Var | None
     """The parameter of a composite with a value for each byte; None if nothing is looked up."""
@@ -150,11 +150,13 @@ def finish_of(composite: Composite, output: Var, isa: Isa) -> Finish:
     """How a composite's output is finished."""
     variable, table, bounds = _moved(composite, composite.results[output]), None, (0, 0)
     call: Any = composite.calls.get(variable)
-    if gives_bytes(call) and has_byte_lut(isa):
+    if is_byte_valued(call) and has_byte_lut(isa):
         variable, table = _moved(composite, call.args[0]), call.args[1]
         call = composite.calls.get(variable)
         bounds = _bounds(call, dtype_of(variable.ty))
-    return Finish(variable, packs(isa) and call is not None and saturates(call), table, bounds)
+    return Finish(
+        variable, has_saturating_pack(isa) and call is not None and saturates(call), table, bounds
+    )
 
 
 def _bounds(call: Call, dtype: str) -> tuple[int, int]:

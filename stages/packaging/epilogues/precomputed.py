@@ -1,7 +1,7 @@
 """What an epilogue computes in loops of its own, in front of a vector of channels that needs it.
 
-Sums are saturated to 16 bits by a function in LLVM IR where an instruction does that for a whole
-block, and thresholds are gone through in a loop where they are many.
+Where an instruction saturates a whole block of sums to 16 bits, a function in LLVM IR uses it. Where
+thresholds are many, a loop goes through them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.epilogues.elements import ANY, Elements, Precomputed
 from stages.packaging.epilogues.outputs import Position
-from stages.packaging.epilogues.saturation import WORDS, packs
+from stages.packaging.epilogues.saturation import WORDS, has_saturating_pack
 from stages.packaging.epilogues.threshold_counts import FEW, counted_in, number_of
 
 Each = Callable[[Callable[[Index, Position, Scalar], None]], None]
 """Emits a loop over the lanes of a vector, each with its position and its raw sum."""
 
 
-def saturates_words(elements: Elements, width: int) -> bool:
+def has_saturated_words(elements: Elements, width: int) -> bool:
     """Whether an epilogue needs the function WORDS, for vectors of so many channels."""
     return any(_in_words(elements, call, width) for call in elements.thresholds.values())
 
@@ -49,7 +49,7 @@ def _in_words(elements: Elements, call: Call, width: int) -> bool:
     """Whether an instruction saturates what a vector compares to 16 bits."""
     is_long = elements.reaches.get(call.args[0], ANY) > LONGEST_WORD
     is_short = dtype_of(call.args[1].ty) == "int16"
-    return is_short and is_long and width == BLOCK and packs(elements.of.isa)
+    return is_short and is_long and width == BLOCK and has_saturating_pack(elements.of.isa)
 
 
 def _words(
@@ -87,7 +87,7 @@ def _count(
 
         def count(lane: Index, at: Position, raw: Scalar) -> None:
             del raw
-            limits = replace(elements.limits_of(call, at.channel), rows=[row])
+            limits = replace(elements.thresholds_of(call, at.channel), rows=[row])
             (hit,) = limits.reached(call, compared[lane], elements.operand(flip, at))
             T.buffer_store(counts, counts[lane] + number_of(hit, kind), [lane])
 

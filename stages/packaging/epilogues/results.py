@@ -1,4 +1,4 @@
-"""The results of a composite: where each lies, and how channels that are computed get there."""
+"""The results of a composite: how channels that are computed get to where they lie."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Results:
     def include(self) -> None:
         """Include the text of what narrows, looks up and packs."""
         for finish in self.finishes.values():
-            if finish.packs:
+            if finish.has_saturating_pack:
                 self.of.include(*saturating_text(finish.dtype))
             if finish.values is not None and not self.luts.keeps_bytes:
                 for width in LUT_WIDTHS:
@@ -76,7 +76,7 @@ class Results:
 
     def packed_buffers(self, width: int) -> Mapping[Var, Buffer]:
         """Output → a buffer for integers that instructions saturate, of a vector of channels."""
-        wide = [output for output, finish in self.finishes.items() if finish.packs]
+        wide = [output for output, finish in self.finishes.items() if finish.has_saturating_pack]
         return {o: T.alloc_buffer((BLOCK,), "int32") for o in wide} if width == BLOCK else {}
 
     def put(

@@ -20,7 +20,7 @@ from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers import TIR
 from stages.dialect.unstored import LONGEST_WORD
 from stages.nodes import Buffer, Call, Index, Scalar
-from stages.packaging.epilogues.saturation import packs
+from stages.packaging.epilogues.saturation import has_saturating_pack
 
 THRESHOLD = "relax.qnn.threshold"
 FEW = 7
@@ -28,7 +28,7 @@ FEW = 7
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChannelThresholds:
     """The thresholds of a channel, rows of a tensor [T, C], as `elementwise.Rows` has them."""
 
     tensor: Buffer
@@ -60,7 +60,7 @@ def counted_in(dtype: str, isa: Isa) -> str:
     As wide as what is compared, whose comparisons are masks; where these have registers of their
     own it is bytes.
     """
-    if packs(isa):
+    if has_saturating_pack(isa):
         return "uint8"
     return "int32" if dtype == "float32" else dtype
 
@@ -71,7 +71,7 @@ def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Scalar:
     So the last one that holds tells. Where masks have registers of their own a move under a mask
     is cheaper than to make a number of it.
     """
-    if packs(isa):
+    if has_saturating_pack(isa):
         total = tirx.const(0, kind)
         for number, hit in enumerate(reached, 1):
             total = tirx.Select(hit, tirx.const(number, kind), total)

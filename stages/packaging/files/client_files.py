@@ -1,6 +1,6 @@
 """Writes what lets others use a package: a loader for Python, pkg-config, CMake, examples.
 
-The texts stand in `shipped/`; here they learn names, types and formats of one package.
+The texts stand in `client_files/`; here they learn names, types and formats of one package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TELLING_TIMES = {
 _RPATH = "-Wl,-rpath,'$ORIGIN' "
 
 
-def shipped(
+def client_files(
     name: str,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],

@@ -1,7 +1,7 @@
-"""Which calls threads share.
+"""Which calls are so small that one thread makes them.
 
-Threads wait for each other behind every call that they share. What takes little longer than that
-is done sooner by one of them, together with other such calls before and behind it.
+Threads wait for each other behind every call that they share. One thread finishes a call that takes
+little longer than that wait sooner, together with other such calls before and behind it.
 """
 
 from __future__ import annotations

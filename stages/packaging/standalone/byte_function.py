@@ -19,8 +19,8 @@ from stages.nodes import Buffer, Call, Function, Index, Var
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.emitting.byte_lut import (
     first_entry,
-    gives_bytes,
     has_byte_lut,
+    is_byte_valued,
     lut_name,
     lut_text,
 )
@@ -40,7 +40,7 @@ def is_byte_function(function: Function, isa: Isa) -> bool:
     """Whether a TE composite gives bytes that are functions of one byte, and nothing else."""
     calls = calls_in(function)
     is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
-    return is_alone and gives_bytes(calls[0]) and has_byte_lut(isa)
+    return is_alone and is_byte_valued(calls[0]) and has_byte_lut(isa)
 
 
 def lower_byte_function(function: Function, symbol: str, hardware: Hardware) -> Kernel:

@@ -23,7 +23,7 @@ from stages.graph.bindings import bindings_of, outputs_of
 from stages.nodes import Call, Expr, Function, Index, PrimFunc, Scalar, Stmt, Tensor, Var
 from stages.packaging.emitting.addressing import slice_of
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import DEVICE, vectorizes
+from stages.packaging.emitting.vector_loops import DEVICE, is_vectorizable
 from stages.packaging.standalone.te_loops import size_of
 from stages.packaging.standalone.te_reductions import STACK_BYTES
 from stages.packaging.standalone.te_schedule import scheduled
@@ -38,7 +38,7 @@ def lower_te_kernel(function: Function, symbol: str, hardware: Hardware) -> Kern
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
     source = tensor_function(function)
     lowered, temporaries = _lowered(source, lanes, vectors=True)
-    if not vectorizes(lowered, hardware):
+    if not is_vectorizable(lowered, hardware):
         lowered, temporaries = _lowered(source, lanes, vectors=False)
     return _kernel(lowered, symbol, temporaries)
 

@@ -55,7 +55,7 @@ def extent_of(schedule: LoopSchedule, loop: LoopRV) -> int:
     return int(schedule.get(loop).extent)
 
 
-def runs_along(schedule: LoopSchedule, block: SBlockRV) -> bool:
+def is_along_last_axis(schedule: LoopSchedule, block: SBlockRV) -> bool:
     """Whether integers are summed up, or compared, along the last axis of all that is read.
 
     LLVM makes vectors of such a loop, as their order does not matter.

@@ -17,10 +17,10 @@ from stages.packaging.standalone.te_loops import (
     LEAST_WIDE,
     LoopSchedule,
     extent_of,
+    is_along_last_axis,
     is_reduction,
     loops_of,
     outputs_of,
-    runs_along,
     size_of,
     spatial_extents,
     width_of,
@@ -53,7 +53,7 @@ def compute_along(schedule: LoopSchedule, blocks: list[SBlockRV], lanes: int) ->
     shape = spatial_extents(schedule, output)
     if len(sums) != 1 or spatial_extents(schedule, sums[0]) != shape:
         _compute_in_rows(schedule, sums, loops)
-    elif runs_along(schedule, sums[0]):
+    elif is_along_last_axis(schedule, sums[0]):
         _compute_at_each(schedule, sums[0], loops)
     else:
         _compute_in_tiles(schedule, sums[0], loops, lanes)

@@ -19,10 +19,10 @@ from stages.packaging.standalone.te_loops import (
     LoopSchedule,
     blocks_of,
     extent_of,
+    is_along_last_axis,
     is_reduction,
     loops_of,
     outputs_of,
-    runs_along,
     spatial_extents,
 )
 from stages.packaging.standalone.te_reductions import compute_along
@@ -75,7 +75,7 @@ def _repeats(schedule: LoopSchedule, block: SBlockRV, consumers: list[SBlockRV])
 def _takes_once(schedule: LoopSchedule, block: SBlockRV, size: int) -> bool:
     """Whether a reduction in vectors takes every one of so many values a single time."""
     extents = [int(axis.dom.extent) for axis in schedule.get(block).iter_vars]
-    return prod(extents) == size and runs_along(schedule, block)
+    return prod(extents) == size and is_along_last_axis(schedule, block)
 
 
 def _cost(statement: Stmt) -> int:

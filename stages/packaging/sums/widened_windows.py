@@ -19,7 +19,7 @@ from stages.packaging.emitting.addressing import widths
 from stages.packaging.sums.parts import Composition, Window
 from stages.packaging.sums.window_reads import RowStrides, Windows
 
-APART = 3
+PIXEL_STRIDE = 3
 """Where strides say how far from one another the pixels of a tile are."""
 WIDEN = "bk_widen"
 
@@ -59,9 +59,9 @@ class WidenedWindows(Windows):
 
     def include(self) -> None:
         """Include what widens."""
-        apart = super().strides[APART]
-        assert apart is not None
-        self.of.include(*widening_text(self.lies, self.row_strides, apart, self.of.isa))
+        pixel_stride = super().strides[PIXEL_STRIDE]
+        assert pixel_stride is not None
+        self.of.include(*widening_text(self.lies, self.row_strides, pixel_stride, self.of.isa))
 
     def declare(self) -> None:
         """Declare what the function of a tile reads."""
@@ -91,27 +91,27 @@ class WidenedWindows(Windows):
         return T.address_of(self.buffer[self.place + channel // 2])
 
 
-def widening_text(windows: Layout, rows: RowStrides, apart: int, isa: Isa) -> Text:
+def widening_text(windows: Layout, rows: RowStrides, pixel_stride: int, isa: Isa) -> Text:
     """`void bk_widen(data, wide)`: the windows of a tile, uint8 to int16.
 
-    Pieces of a row of windows are `apart` bytes from one another.
+    Pieces of a row of windows are `pixel_stride` bytes from one another.
     """
     code = FunctionText()
     for y in range(windows.height):
         source = code.pointer("%data", str(rows.start(y)))
         target = code.pointer("%wide", str(2 * y * windows.row))
-        _pieces(code, windows, source, target, apart, isa)
+        _pieces(code, windows, source, target, pixel_stride, isa)
     code.do("ret void")
     return code.function(WIDEN, ["ptr noalias readonly %data", "ptr noalias %wide"]), []
 
 
 def _pieces(
-    code: FunctionText, windows: Layout, source: str, target: str, apart: int, isa: Isa
+    code: FunctionText, windows: Layout, source: str, target: str, pixel_stride: int, isa: Isa
 ) -> None:
-    """Widen the pieces of a row of windows, `apart` bytes from one another."""
+    """Widen the pieces of a row of windows, `pixel_stride` bytes from one another."""
 
     def piece(number: str, _: list[str]) -> list[str]:
-        read = code.pointer(source, code.let(f"mul nuw nsw i64 {number}, {apart}"))
+        read = code.pointer(source, code.let(f"mul nuw nsw i64 {number}, {pixel_stride}"))
         written = code.pointer(target, code.let(f"mul nuw nsw i64 {number}, {2 * windows.pitch}"))
         first = 0
         for count, times in widths(windows.elements, 2 * isa.lanes):

@@ -29,7 +29,7 @@ from stages.packaging.sums.tile_order import OutputRows
 from stages.packaging.sums.tile_sums import helped
 
 SUMS = "bk_sums"
-APART = ALIGNMENT // 4
+GAP = ALIGNMENT // 4
 """Elements of scratch between the sums of one product and the next, so that not all are in the same
 few sets of a cache."""
 
@@ -101,7 +101,7 @@ class WinogradSums(Sums):
         super().__init__(of)
         self.reads = _winograd(of)
         self.transform = self.reads.transform
-        self.product = self.rows * BLOCK + APART
+        self.product = self.rows * BLOCK + GAP
 
     @property
     def words(self) -> int:

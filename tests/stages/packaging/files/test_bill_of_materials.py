@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.options import PACKAGE_FORMATS, PackageFormat
-from stages.packaging.files.bill_of_materials import bill, notice, pieces
+from stages.packaging.files.bill_of_materials import bill, components, notice
 from tests.pages import ROOT
 from tests.stages.packaging.support import (
     AARCH64,
@@ -25,7 +25,7 @@ from tests.stages.packaging.support import (
 
 @given(st.sets(st.sampled_from([*PACKAGE_FORMATS]), min_size=1))
 def test_notice_and_bill_say_the_same(formats: set[PackageFormat]) -> None:
-    found = pieces("toy", formats, AARCH64, {"ziglang": "1"})
+    found = components("toy", formats, AARCH64, {"ziglang": "1"})
     text = notice(found).partition("Licence of Zig\n")[0]
     said = json.loads(bill("toy", "1", found, AARCH64, {}, "00" * 32, {}))
     for part in said["components"][1:]:

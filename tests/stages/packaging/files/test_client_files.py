@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from stages.options import PackageFormat
-from stages.packaging.files.bill_of_materials import notice, pieces
-from stages.packaging.files.client_files import shipped
+from stages.packaging.files.bill_of_materials import components, notice
+from stages.packaging.files.client_files import client_files
 from stages.packaging.program.kernel_program import TensorSpec
 from tests.stages.packaging.files.clients import begins, compiling, imported, needs
 from tests.stages.packaging.support import (
@@ -124,9 +124,9 @@ def test_files_are_those_the_formats_have_a_use_for(
     formats: tuple[PackageFormat, ...], more: set[str]
 ) -> None:
     spec = TensorSpec("a", "float32", (1,))
-    files = {n: d.decode() for n, d in shipped("toy", [], [spec], AARCH64, formats).items()}
+    files = {n: d.decode() for n, d in client_files("toy", [], [spec], AARCH64, formats).items()}
     assert files.keys() == more
-    found = pieces("toy", formats, AARCH64, {"ziglang": "1"})
+    found = components("toy", formats, AARCH64, {"ziglang": "1"})
     files["NOTICE"] = notice(found)
     assert ("LGPL" in files["NOTICE"] or "Lesser" in files["NOTICE"]) == ("executable" in formats)
     for library, format_ in (("libtoy.so", "shared"), ("libtoy.a", "static")):

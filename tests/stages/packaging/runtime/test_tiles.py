@@ -15,7 +15,7 @@ from stages import packaging, synthesizing, tuning
 from stages.graph import interpret
 from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
-from stages.packaging.c_source.features import needed
+from stages.packaging.c_source.features import needed_features
 from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.compiling.linker import Linker
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
@@ -112,7 +112,7 @@ def _asks(text: str, call: Call) -> bool:
 
 
 def test_a_package_does_not_refuse_processors_without_tiles() -> None:
-    assert needed(AMX) == needed(AVX512VNNI)
+    assert needed_features(AMX) == needed_features(AVX512VNNI)
 
 
 def test_the_runtime_is_granted_what_the_host_is(tmp_path: Path) -> None:
