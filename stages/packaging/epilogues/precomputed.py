@@ -1,7 +1,7 @@
 """What an epilogue computes in loops of its own, in front of a vector of channels that needs it.
 
-Where an instruction saturates a whole block of sums to 16 bits, a function in LLVM IR uses it. Where
-thresholds are many, a loop goes through them.
+Where an instruction saturates a whole block of sums to 16 bits, a function in LLVM IR uses it.
+Where thresholds are many, a loop goes through them.
 """
 
 from __future__ import annotations

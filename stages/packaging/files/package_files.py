@@ -42,8 +42,9 @@ def assemble(
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
     Returns NAME.h, golden.bin, manifest.json, NOTICE and NAME.cdx.json, of libNAME.so, libNAME.a,
-    NAME, source/ and the wheel those that `options.formats` asks for, and what `client_files` adds. `provenance` goes into the manifest as it is; its `tools` are versions by distribution.
-    `cache` is where the C compiler keeps its per-target libraries.
+    NAME, source/ and the wheel those that `options.formats` asks for, and what `client_files` adds.
+    `provenance` goes into the manifest as it is; its `tools` are versions by distribution. `cache`
+    is where the C compiler keeps its per-target libraries.
     """
     name, tools = options.name, provenance.get("tools", {})
     arena = plan(program)
