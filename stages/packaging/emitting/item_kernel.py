@@ -21,7 +21,7 @@ from stages.packaging.emitting.kernel import Kernel
 
 Arguments = Mapping[Var | str, Buffer]
 """The buffers of a kernel, by parameter of its composite, or as SCRATCH."""
-Row = Callable[[Arguments, Buffer, Index, Index], None]
+RowEmitter = Callable[[Arguments, Buffer, Index, Index], None]
 """Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
 SCRATCH = "scratch"
 """Where items find their own memory among the buffers by parameter."""
@@ -33,7 +33,7 @@ def row_kernel(
     shape: Sequence[int],
     halo: Sequence[int],
     fills: Sequence[int],
-    row: Row,
+    row: RowEmitter,
     dtype: str = "uint32",
     phases: int = 1,
 ) -> Kernel:

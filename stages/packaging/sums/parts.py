@@ -18,7 +18,7 @@ from stages.kinds import Table
 from stages.nodes import Index, Scalar
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.sums.kernel_frame import KernelFrame
-from stages.packaging.sums.task_grid import Grid
+from stages.packaging.sums.task_grid import TaskGrid
 from stages.packaging.sums.tile_function import MicroKernelCall
 
 Pixel = Callable[[Index], tuple[Index, Index]]
@@ -236,7 +236,7 @@ class Work(Part):
         raise NotImplementedError
 
     @cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> TaskGrid:
         """All work items."""
         raise NotImplementedError
 

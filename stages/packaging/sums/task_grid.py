@@ -34,7 +34,7 @@ RUNS_A_TASK = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskShare:
     """What a task has of a grid: some runs of each of `count` blocks, from the `first` on.
 
     They are the items from `begin` to `end`, numbered block by block if it `is_slice`; else, among
@@ -95,7 +95,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TaskGrid:
     """The work items of a kernel, `spread` being W / D and `each` the tasks of a thread."""
 
     blocks: int
@@ -115,7 +115,7 @@ class Grid:
         return FewThreads(threads, self._tasks_of_runs) if threads > 1 else None
 
     @contextmanager
-    def part(self, task: Index, tasks: Index) -> Iterator[Part]:
+    def part(self, task: Index, tasks: Index) -> Iterator[TaskShare]:
         """Emit what finds the part of a task; all of `tasks` together have every item once.
 
         Within a group, items are numbered run by run, so that tasks are even: the first or last run
@@ -141,7 +141,7 @@ class Grid:
                     own = slice_of(blocks * self.runs, task - group * a_group, a_group)
                     _keep(found, group * blocks, blocks, *own)
             first, count, begin, end = (T.bind(found[place]) for place in range(2, 6))
-            yield Part(first, count, begin, end, is_slice, self.runs)
+            yield TaskShare(first, count, begin, end, is_slice, self.runs)
 
     def _find_groups(self, found: Buffer, tasks: Index) -> None:
         """How many groups of blocks there are: a power of two that divides blocks and tasks."""

@@ -20,7 +20,7 @@ from stages.kernels.signature import BLOCK
 from stages.nodes import PrimFunc
 
 NAME = "bk_apart"
-SUMS = 2
+SUMS_AT = 2
 """Where a micro-kernel's pointer to its sums stands among its pointers."""
 PAUSE = "bk_pause"
 """A function that does nothing, across which neither loads nor stores are moved. LLVM would begin
@@ -63,7 +63,7 @@ def micro_kernel_text(called: MicroKernelCall, pixels: int, channels: int) -> Te
     told = ["i64 %told"] * (None in called.constants)
     numbers = [f"i64 {'%told' if number is None else number}" for number in called.constants]
     begin = ["ptr %begin"] * called.preloads_bias
-    arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers, *begin])
+    arguments = ", ".join([*reads[:SUMS_AT], f"ptr {sums}", *reads[SUMS_AT:], *numbers, *begin])
     code.do(f"call void @{called.name}({arguments})")
     kind = f"<{channels} x i32>"
     for m in range(pixels):

@@ -2,7 +2,7 @@
 
 Tiles lie in an output row, or in the line that rows are joined into, or they take one pixel after
 the other and wrap from the end of a row to the next. Where the inner loop goes through rows, of all
-or of a row block, tasks have parts of a `Grid`; else task t of n takes the items
+or of a row block, tasks have parts of a `TaskGrid`; else task t of n takes the items
 `[items * t / n, items * (t + 1) / n)`, numbered row by row.
 """
 
@@ -24,7 +24,7 @@ from stages.packaging.emitting.addressing import divided, slice_of
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.sums.joined_line import JoinedLine
 from stages.packaging.sums.parts import Composition, Window, Work
-from stages.packaging.sums.task_grid import Grid
+from stages.packaging.sums.task_grid import TaskGrid
 from stages.packaging.sums.window_reads import Windows
 
 
@@ -53,10 +53,10 @@ class OutputRows(Work):
         return max(1, min(self.runs, rows * self.runs // self.of.all_rows))
 
     @cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> TaskGrid:
         """All work items."""
         each = TASKS_OF_TILES if self.of.sums.uses_tiles else TASKS
-        return Grid(self.of.blocks, self.runs, self.of.schedule["spread"], each)
+        return TaskGrid(self.of.blocks, self.runs, self.of.schedule["spread"], each)
 
     @property
     def blocks_are_inner(self) -> bool:

@@ -22,7 +22,7 @@ from stages.packaging.sums.parts import Composition, Sums
 from stages.packaging.sums.tile_function import NAME as CALL_MICRO_KERNEL
 from stages.packaging.sums.tile_function import (
     PAUSE,
-    SUMS,
+    SUMS_AT,
     MicroKernelCall,
     micro_kernel_text,
     pause,
@@ -53,7 +53,7 @@ class InScratch(Sums):
             reads = operands(part)
             begin = of.bias_pointer(block * BLOCK + part * channels)
             T.evaluate(
-                T.call_extern("void", self.inner, *reads[:SUMS], sums, *reads[SUMS:], *begin)
+                T.call_extern("void", self.inner, *reads[:SUMS_AT], sums, *reads[SUMS_AT:], *begin)
             )
 
 

@@ -25,7 +25,7 @@ from stages.packaging.emitting.kernel import FewThreads, Kernel
 from stages.packaging.program.kernel_program import Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel
-from stages.packaging.sums.task_grid import Grid
+from stages.packaging.sums.task_grid import TaskGrid
 from stages.packaging.sums.window_reads import Windows
 from tests.compiled import Library
 from tests.kept import kept
@@ -41,7 +41,7 @@ Items = list[tuple[int, int]]
 SCHEDULE = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
 
 
-def numbering(grid: Grid, together: int) -> object:
+def numbering(grid: TaskGrid, together: int) -> object:
     """A kernel that numbers a task's items in the order in which they come, from 1 on."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("number")
@@ -59,7 +59,7 @@ def numbering(grid: Grid, together: int) -> object:
     return builder.get()
 
 
-def parts(grid: Grid, together: int, counts: tuple[int, ...]) -> list[list[Items]]:
+def parts(grid: TaskGrid, together: int, counts: tuple[int, ...]) -> list[list[Items]]:
     """Of calls in so many tasks, by task its pairs of block and run, in order."""
     with target_of(SSE2):
         code = compile_object({"number": numbering(grid, together)}, SSE2)
@@ -82,7 +82,7 @@ def test_every_item_comes_once_in_row_blocks_of_any_size(
     blocks: int, runs: int, spread: float
 ) -> None:
     skip_unless_runnable(SSE2)
-    grid = Grid(blocks, runs, spread, each=2)
+    grid = TaskGrid(blocks, runs, spread, each=2)
     counts = tuple(sorted({min(n, grid.items) for n in (1, 2, 3, 5, 8, 64)}))
     whole = parts(grid, runs, counts)
     for together in {1, 2, 3, max(1, runs - 1), runs + 1}:
@@ -98,7 +98,7 @@ def test_every_item_comes_once_in_row_blocks_of_any_size(
 
 def test_a_row_block_is_gone_through_block_by_block() -> None:
     skip_unless_runnable(SSE2)
-    (one,), two = parts(Grid(2, 5, 0.0, each=2), 2, (1, 2))
+    (one,), two = parts(TaskGrid(2, 5, 0.0, each=2), 2, (1, 2))
     assert one == [
         *((0, 0), (0, 1), (1, 0), (1, 1)),
         *((0, 2), (0, 3), (1, 2), (1, 3)),
