@@ -147,7 +147,7 @@ def _neighbours(place: Index, count: int) -> Index:
 
 def _strides(source: Var, moves: Sequence[Call]) -> tuple[list[tuple[int, int]], tuple[int, int]]:
     """Extents and strides of the axes before a matrix, and the strides of its channels and terms,
-    in a tensor that is transposed first, or only counted anew."""
+    in a tensor that is transposed first, or only reshaped."""
     shape = shape_of(source.ty)
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     axes = list(zip(shape, strides, strict=True))

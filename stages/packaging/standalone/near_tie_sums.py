@@ -1,4 +1,4 @@
-"""From a composite of sums near ties (`stages.numerics.near_ties`) to one PrimFunc.
+"""From a composite of sums near rounding ties (`stages.numerics.near_ties`) to one PrimFunc.
 
 A vector of channels becomes bytes at once, and the kernel notes which of them lie near a rounding
 tie. For those, which are rare, it bounds more tightly what the steps of the float32 sum may lose,
@@ -42,7 +42,7 @@ PART = 16
 
 
 def is_near_tie_sum(function: Function) -> bool:
-    """Whether a composite is of sums near ties."""
+    """Whether a composite is of sums near rounding ties."""
     return is_op(bindings_of(function)[0].value, NEAR_TIES)
 
 

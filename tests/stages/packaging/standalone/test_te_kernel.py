@@ -1,4 +1,4 @@
-"""Plain composites: an integer model's kernels, compiled, give its very bits."""
+"""TE kernels: an integer model's kernels, compiled, give its very bits."""
 
 from __future__ import annotations
 
