@@ -2,90 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipelines import execute, exit_status, roots
-from pipelines.errors import CheckError, UserError, of_disk, shown
-from pipelines.exit_status import CheckFailed, MistakeFailed
-from pipelines.plan import Plan, Step
+from pipelines.builds import execution
+from pipelines.builds.plan import Plan
+from pipelines.builds.publication import published
+from pipelines.errors import UserError, shown
+from pipelines.guards import asked, cleaning, plain_errors
+from pipelines.store import roots
 from stages.errors import StageError
 
 if TYPE_CHECKING:
-    from pipelines.load import Resolved
-    from pipelines.overrides import Variables
-
-
-def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what is worded already into a failure of the task; the rest stays a traceback."""
-
-    @functools.wraps(action)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return action(*args, **kwargs)
-        except CheckError as error:
-            return CheckFailed(str(error))
-        except (UserError, StageError) as error:
-            return MistakeFailed(str(error))
-        except BrokenPipeError:
-            # Whoever read the output, `head` perhaps, has seen enough; nothing more is written.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return None
-        except OSError as error:
-            said = of_disk(error)
-            if said is None:
-                raise
-            return MistakeFailed(said)
-
-    return run
-
-
-def asked(question: Callable[..., bool]) -> Callable[..., bool]:
-    """Answer no where a file cannot be read: the task then runs into the same, and says it."""
-
-    @functools.wraps(question)
-    def answer(*args: Any, **kwargs: Any) -> bool:
-        try:
-            return question(*args, **kwargs)
-        except UserError:
-            return False
-        except OSError as error:
-            if of_disk(error) is None:
-                raise
-            return False
-
-    return answer
-
-
-def cleaning(action: Callable[..., None]) -> Callable[..., None]:
-    """End with one sentence where the disk refuses: what cleans has no reporter."""
-
-    @functools.wraps(action)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            action(*args, **kwargs)
-        except OSError as error:
-            said = of_disk(error)
-            if said is None:
-                raise
-            # doit keeps what an action writes to sys.stderr.
-            print(f"ERROR: {said}", file=sys.__stderr__)
-            sys.exit(exit_status.MISTAKE)
-
-    return run
+    from pipelines.recipe.overrides import Variables
+    from pipelines.recipe.resolved import Resolved
 
 
 @asked
 def is_current(plan: Plan, name: str) -> bool:
     """Whether a step's artifact is in the store; evaluated after the steps before it ran."""
-    return execute.Workshop(plan).is_current(plan.step(name))
+    return execution.Workshop(plan).is_current(plan.step(name))
 
 
 @plain_errors
@@ -96,9 +35,9 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
     """
     started = time.monotonic()
     step = plan.step(name)
-    workshop, found, ordered = execute.Workshop(plan), None, None
+    workshop, found, ordered = execution.Workshop(plan), None, None
     if scheduler is not None:
-        from pipelines.spreading import cluster
+        from pipelines.cluster import cluster
 
         if not cluster.is_ordered(plan, step, scheduler):
             found = workshop.find(step)
@@ -110,7 +49,7 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
         raise UserError(f"{name}: {error}") from error
     if origin == "cached":
         return {"status": "cached"}
-    artifact = shown(execute.STORE.folder(name, manifest.key))
+    artifact = shown(execution.STORE.folder(name, manifest.key))
     if ordered is not None and origin == "fetched":
         note = f"{artifact}, on {ordered.worker}"
         return {"status": ordered.origin, "seconds": ordered.seconds, "note": note}
@@ -124,84 +63,25 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
 @plain_errors
 def measure(plan: Plan, resolved: Resolved, boards: str | None = None) -> dict[str, Any]:
     """Run the trials that the ledger lacks; the result is for the progress line."""
-    from pipelines import progress
+    from pipelines.output import build_progress
     from pipelines.remote.transport import reached
     from pipelines.tuning.trials import Tuner
 
     started = time.monotonic()
-    tuner = Tuner(plan, resolved.hardware, progress.detail, reached(boards, resolved.hardware))
+    tuner = Tuner(
+        plan, resolved.hardware, build_progress.detail, reached(boards, resolved.hardware)
+    )
     tuner.run(plan.snapshot.trials)
     gains = " and ".join(f"{group.gain():.2f}" for group in tuner.groups)
     gain = f"{gains} of the time of the predicted kernels"
     return {"status": "built", "seconds": round(time.monotonic() - started, 3), "note": gain}
 
 
-@asked
-def is_measured(plan: Plan) -> bool:
-    """Whether the ledger holds all the trials that a recipe wants."""
-    from pipelines.tuning import ledger
-    from pipelines.tuning.snapshot import PREDICTED
-
-    base = execute.Workshop(replace(plan, snapshot=PREDICTED))
-    key = ledger.key_of(base)
-    return key is not None and ledger.is_finished(key, plan.snapshot.trials)
-
-
 @cleaning
 def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
     """Remove what this step of this recipe left, unless another recipe uses it too."""
-    for removed in roots.clean(execute.STORE, plan.recipe, name, dryrun=dryrun):
-        print(f"{'would remove' if dryrun else 'removed'} {shown(execute.STORE.root / removed)}")
-
-
-def published(plan: Plan) -> Path:
-    """Return the folder that shows a recipe's package."""
-    return execute.STORE.root / "packages" / plan.package
-
-
-def last(plan: Plan) -> Step:
-    """Return the step whose artifact is the package."""
-    return plan.steps[-1]
-
-
-@asked
-def is_published(plan: Plan) -> bool:
-    """Whether the package's folder shows what the last step gave, and its roots are noted."""
-    workshop = execute.Workshop(plan)
-    if not workshop.is_current(last(plan)):
-        return False
-    manifest = workshop.current(last(plan))
-    if manifest is None or not execute.STORE.is_published(manifest, published(plan)):
-        return False
-    known = roots.of(execute.STORE, plan.recipe)
-    if plan.package not in roots.packages(execute.STORE, plan.recipe):
-        return False
-    return all(key in known.get(name, []) for name, key in _keys(workshop).items())
-
-
-@plain_errors
-def publish(plan: Plan) -> dict[str, Any]:
-    """Put the package's files where a reader looks for them, and note what the recipe uses."""
-    workshop = execute.Workshop(plan)
-    files = workshop.content(last(plan))
-    execute.STORE.publish(files, published(plan))
-    roots.note(execute.STORE, plan.recipe, _keys(workshop))
-    roots.note_package(execute.STORE, plan.recipe, plan.package)
-    return {"status": "written", "artifact": shown(published(plan))}
-
-
-@cleaning
-def unpublish(plan: Plan, dryrun: bool = False) -> None:
-    """Remove the folders that show a recipe's packages, whatever command line each was built by."""
-    known = roots.packages(execute.STORE, plan.recipe)
-    for name in dict.fromkeys([*known, plan.package]):
-        folder = execute.STORE.root / "packages" / name
-        if folder.exists():
-            print(f"{'would remove' if dryrun else 'removed'} {shown(folder)}")
-            if not dryrun:
-                execute.STORE.remove(folder)
-    if not dryrun:
-        roots.forget_packages(execute.STORE, plan.recipe)
+    for removed in roots.clean(execution.STORE, plan.recipe, name, dryrun=dryrun):
+        print(f"{'would remove' if dryrun else 'removed'} {shown(execution.STORE.root / removed)}")
 
 
 @plain_errors
@@ -236,7 +116,7 @@ def is_verified(plan: Plan) -> bool:
 def verdict(plan: Plan) -> str | None:
     """What was said of a package when it was verified; nothing where that cannot be read."""
     from pipelines import verifying
-    from pipelines.manifest import DamagedError
+    from pipelines.store.manifest import DamagedError
 
     try:
         return verifying.said(plan)
@@ -247,7 +127,7 @@ def verdict(plan: Plan) -> str | None:
 @plain_errors
 def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str, Any]:
     """Say what was built; the result is for the last lines of a build."""
-    from pipelines import summary
+    from pipelines.builds import summary
 
     return {"summary": summary.text(plan, resolved, variables, published(plan))}
 
@@ -255,17 +135,17 @@ def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str,
 @plain_errors
 def agree(plan: Plan, resolved: Resolved) -> None:
     """Fail if the recipe says anything that its model file contradicts."""
-    from pipelines import checking
+    from pipelines.builds import agreement
 
-    checking.check(plan, resolved)
+    agreement.check(plan, resolved)
 
 
 @asked
 def is_agreed(plan: Plan, resolved: Resolved) -> bool:
     """Whether recipe and model file are known to agree."""
-    from pipelines import checking
+    from pipelines.builds import agreement
 
-    return checking.is_agreed(plan, resolved)
+    return agreement.is_agreed(plan, resolved)
 
 
 @plain_errors
@@ -276,13 +156,8 @@ def want_recipe(word: str) -> None:
 
 def without_recipe(word: str) -> str:
     """Return what to do about a missing recipe, with the recipes there are."""
-    from pipelines import load
+    from pipelines.recipe import load
 
     names = [name for name, _description in load.list_recipes()]
     lines = "\n".join(f"  {name}" for name in names) or "  none yet; doit import FILE writes one"
     return f"say which recipe: doit {word} recipe=NAME; there are\n{lines}"
-
-
-def _keys(workshop: execute.Workshop) -> dict[str, str]:
-    found = {step.name: workshop.current(step) for step in workshop.plan.steps}
-    return {name: manifest.key for name, manifest in found.items() if manifest is not None}

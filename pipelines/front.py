@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import actions, graph, hints, menu, plan, words
+from pipelines import actions, graph, hints, menu, words
+from pipelines.builds import plan
 from pipelines.errors import UserError
-from pipelines.progress import Progress
+from pipelines.output.build_progress import Progress
 
 DATABASE = os.devnull
 """doit notes what it ran in a database, which nobody reads: the store holds the truth."""
@@ -50,7 +51,7 @@ class Session:
 
 def open_session(argv: Sequence[str]) -> Session:
     """Return what a command line asks for, or raise UserError."""
-    from pipelines import load, overrides
+    from pipelines.recipe import load, overrides
 
     hints.check(argv, VARIABLES)
     variables = overrides.parse(argv, VARIABLES)

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines import actions
+from pipelines.builds import publication
+from pipelines.builds.derived import DERIVED, DESCRIBING
+from pipelines.builds.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
+from pipelines.cluster import scheduler_address
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
-from pipelines.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
-from pipelines.spreading import address
+from pipelines.tuning import finished_trials
 
 Task = dict[str, Any]
-
-
-DESCRIBING = "describing"
-"""Where checking keeps what it found out of a model file."""
 
 
 def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
@@ -34,12 +33,6 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
         yield from _command(command, plan, arguments)
 
 
-COUNTING = "counting"
-"""Where a summary keeps how much the network computes."""
-LAYER_ERRORS, EXACTNESS = "layer_errors", "exactness"
-"""Where a report keeps how far layers are from float32, and what every stage was compared with."""
-DERIVED = (COUNTING, LAYER_ERRORS, EXACTNESS)
-"""All that is kept of a finished build besides its artifacts."""
 SUMMING = "_summing"
 """A task doit does not list: what a build of the whole recipe ends with."""
 AGREEING = "_agreeing"
@@ -73,7 +66,7 @@ def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
         "name": MEASURING,
         "doc": "tries kernels on this machine, or on board= -> the ledger",
         "actions": [(actions.measure, given)],
-        "uptodate": [(actions.is_measured, [plan])],
+        "uptodate": [(finished_trials.is_measured, [plan])],
         "task_dep": [AGREEING, *(f"build:{name}" for name in takes)],
     }
 
@@ -82,7 +75,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     # doit takes what is ready in the order in which it stands here.
     source = [f"build:{SOURCE}"] if plan.source is None else []
     said = arguments["variables"].command
-    scheduler = address.scheduler(said.get("executor"), said.get("scheduler"))
+    scheduler = scheduler_address.scheduler(said.get("executor"), said.get("scheduler"))
     yield {
         "basename": "build",
         "name": None,
@@ -107,11 +100,11 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "basename": "build",
         "name": "publishing",
         "doc": f"puts the package's files at artifacts/packages/{plan.package}",
-        "actions": [(actions.publish, [plan])],
-        "uptodate": [(actions.is_published, [plan])],
-        "meta": {"where": shown(actions.published(plan))},
+        "actions": [(publication.publish, [plan])],
+        "uptodate": [(publication.is_published, [plan])],
+        "meta": {"where": shown(publication.published(plan))},
         "task_dep": [*source, AGREEING, *(f"build:{step.name}" for step in plan.steps)],
-        "clean": [(actions.unpublish, [plan])],
+        "clean": [(publication.unpublish, [plan])],
     }
     yield {
         "basename": "build",

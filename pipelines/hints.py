@@ -40,9 +40,9 @@ def _alone(argv: Sequence[str]) -> None:
 
 def _hint(argv: list[str], word: str, before: Sequence[str], variables: Collection[str]) -> str:
     """Return one sentence on a word that is no command: `before` are the words that stand there."""
-    from pipelines import load
-    from pipelines.fields import dotted
-    from pipelines.recipe import Recipe
+    from pipelines.documents.fields import dotted
+    from pipelines.recipe import load
+    from pipelines.recipe.recipe import Recipe
 
     place = argv.index(word)
     shown = cut(word)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipelines.execute import Workshop
-from pipelines.patterns import matching
+from pipelines.builds.execution import Workshop
+from pipelines.recipe.layer_patterns import matching
 from pipelines.verifying import CLOSE, GOLDEN, tolerance
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import keys, roots
-from pipelines.execute import Workshop
-from pipelines.manifest import DamagedError
-from pipelines.plan import Step
-from pipelines.recipe import flatten
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Step
+from pipelines.recipe.recipe import flatten
+from pipelines.store import keys, roots
+from pipelines.store.manifest import DamagedError
 
 _LONGEST = 60
 

@@ -11,24 +11,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import floats, keys, roots
+from pipelines.builds.execution import STORE, Workshop
+from pipelines.builds.plan import IMPORTING, VERIFYING, Plan
 from pipelines.errors import CheckError
-from pipelines.execute import STORE, Workshop
-from pipelines.manifest import Parts
-from pipelines.plan import IMPORTING, VERIFYING, Plan
+from pipelines.evaluation import float_layers
+from pipelines.store import keys, roots
+from pipelines.store.manifest import Parts
 
 if TYPE_CHECKING:
     # A build whose package is known to be right needs neither NumPy nor a runner.
     import numpy as np
 
-    from pipelines.packages import Opened
+    from pipelines.builds.opened_package import Opened
     from pipelines.remote.transport import Transport
     from stages.kinds import Golden
 
     Array = np.ndarray[Any, Any]
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
-GOLDEN, QUANTIZING = floats.GOLDEN, floats.QUANTIZING
+GOLDEN, QUANTIZING = float_layers.GOLDEN, float_layers.QUANTIZING
 CLOSE = 1e-4
 """Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
 in float32 departs from float64 sums by 1.4e-5 here, by 0.8e-5 in ONNX Runtime."""
@@ -72,25 +73,25 @@ class Comparison:
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
-    if (asked := floats.of(plan)) != "float16":
+    if (asked := float_layers.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
-    from stages.dialect.floats import departure
+    from stages.dialect.float_linear import departure
 
-    return max(CLOSE, departure(floats.layers_of_halves(Workshop(plan))))
+    return max(CLOSE, departure(float_layers.layers_of_halves(Workshop(plan))))
 
 
 def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
-    if floats.of(plan) != "float16":
+    if float_layers.of(plan) != "float16":
         return tolerance(plan)
-    from stages.dialect.floats import departure_of_sums
+    from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
 
     workshop = Workshop(plan)
     golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
     found = compare(golden, functools.partial(interpret.run, model))
     rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
-    layers = floats.layers_of_halves(workshop)
+    layers = float_layers.layers_of_halves(workshop)
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 
@@ -164,10 +165,10 @@ def in_package(
 
     Raises packages.UnavailableError if this machine cannot run it; UserError if the board cannot.
     """
-    from pipelines import packages
+    from pipelines.builds import opened_package
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
-    with packages.opened(workshop.plan, board) as package:
+    with opened_package.opened(workshop.plan, board) as package:
         near = tolerance_of_package(workshop.plan)
         for count in threads:
             run = functools.partial(_run, package, count)
@@ -189,7 +190,7 @@ def is_current(plan: Plan) -> bool:
 
 def build(plan: Plan) -> dict[str, Any]:
     """Verify the published package and note the result; CheckError if it departs."""
-    from pipelines import packages
+    from pipelines.builds import opened_package
     from stages import artifacts
 
     started = time.monotonic()
@@ -201,7 +202,7 @@ def build(plan: Plan) -> dict[str, Any]:
         return {"status": "cached", "note": said(plan)}
     try:
         ((_, found, how),) = in_package(workshop)
-    except packages.UnavailableError as why:
+    except opened_package.UnavailableError as why:
         replayed = _replayed(workshop, why, started)
         if replayed is not None:
             return replayed
@@ -209,7 +210,7 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            beyond = floats.overflowing(workshop, item.largest_difference == float("inf"))
+            beyond = float_layers.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
     table = {"note": note, "outputs": [asdict(item) for item in found]}
@@ -244,7 +245,7 @@ def _without_tiles(plan: Plan) -> str:
     """Say that kernels of tiles (AMX) did not run, where this machine has none: a package then runs
     those beside them."""
     from hw import host
-    from hw.isa.tiles import FEATURES
+    from hw.isa.tile_registers import FEATURES
 
     has_tiles = any(
         set(FEATURES) <= set((step.hardware or {}).get("features", ())) for step in plan.steps
@@ -258,11 +259,11 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
 
     The program compares bits: None where floats differ, perhaps by rounding alone.
     """
-    from pipelines import packages
+    from pipelines.builds import opened_package
 
     try:
-        said, how = packages.replays(workshop.plan, 1)
-    except packages.UnavailableError:
+        said, how = opened_package.replays(workshop.plan, 1)
+    except opened_package.UnavailableError:
         return {"status": "skipped", "note": f"{why}"}
     if said.is_equal:
         return {
@@ -280,7 +281,7 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
 
 def _on_local(workshop: Workshop) -> tuple[list[Comparison], str]:
     """How the library's outputs compare, run as on a board that is this machine, under qemu."""
-    from pipelines.remote.address import LOCAL, Board
+    from pipelines.remote.board_addresses import LOCAL, Board
     from pipelines.remote.transport import Local
 
     with tempfile.TemporaryDirectory() as home:

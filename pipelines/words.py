@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.errors import Fault, UserError
 from pipelines.menu import BUILD, BY_NAME, Command
-from pipelines.overrides import Variables, span
+from pipelines.recipe.overrides import Variables, span
 
 OF_DOIT = ("list", "info", "help", "clean", "forget", "auto", "strace", "tabcompletion")
 DATABASE = ("ignore", "dumpdb", "reset-dep")

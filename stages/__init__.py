@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages import without_torch
-from stages.registry import Stage
+from stages.stage import Stage
 
 without_torch.hide()
 
@@ -55,7 +55,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "offering",
-        "stages.synthesizing:offer",
+        "stages.synthesizing:enumerate_kernels",
         "table",
         takes={"model": "quantizing"},
         hardware=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("recipes", "stages", "hw", "pipelines")
-_PARTS = ROOT / "pipelines/benching/results"
+_PARTS = ROOT / "pipelines/benchmarks/results"
 """Pages here are parts of pipelines/BENCHMARKS.md, and are read there."""
 
 

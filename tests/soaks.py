@@ -28,7 +28,7 @@ import pytest
 
 from pipelines import front
 from pipelines.errors import UserError
-from pipelines.store import Store
+from pipelines.store.store import Store
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
 from tests.pipelines.faults import put_on_a_disk
 from tests.stages.importing.fuzzing import mutating
@@ -70,8 +70,8 @@ def recipes(count: int, rng: random.Random, folder: Path) -> None:
 
 
 def _fields() -> list[str]:
-    from pipelines import fields
-    from pipelines.recipe import Recipe
+    from pipelines.documents import fields
+    from pipelines.recipe.recipe import Recipe
 
     return [name for name in fields.dotted(Recipe) if name != "extends"]
 

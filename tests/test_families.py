@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines import load
-from pipelines.board import list_boards
+from pipelines.documents.board_files import list_boards
+from pipelines.recipe import load
 from tests import families
 
 

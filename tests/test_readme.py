@@ -24,16 +24,22 @@ from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import fields, load, menu, overrides, plan, verifying
+from pipelines import menu, verifying
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.commands.importing import described, recipe_name
-from pipelines.execute import Workshop
+from pipelines.documents import fields
 from pipelines.front import VARIABLES
-from pipelines.recipe import Recipe
+from pipelines.recipe import load, overrides
+from pipelines.recipe.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
-from stages.dialect.floats import departure
-from stages.importing import converters, onnx_operators, zoo
-from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
+from stages.dialect.float_linear import departure
+from stages.importing import zoo
+from stages.importing.onnx import onnx_converters as onnx_operators
+from stages.importing.onnx import onnx_importer as converters
+from stages.layer_options import LayerOverride
+from stages.options import PACKAGE_FORMATS, ZooOptions
 from stages.packaging.files.client_files import example_c
 from stages.packaging.program.kernel_program import TensorSpec
 from tests import warm

@@ -9,9 +9,9 @@ import numpy as np
 
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Instruction
-from hw.isa.parts import Part
-from hw.isa.sets import Isa
-from hw.isa.tiles import COLUMNS, ROWS, bfloat16_dot, tile_dot
+from hw.isa.instruction_set import Isa
+from hw.isa.part import Part
+from hw.isa.tile_registers import COLUMNS, ROWS, bfloat16_dot, tile_dot
 
 TRIALS = 4
 OF_HALVES = {part for part in Part if part.name.startswith("HALF_")}

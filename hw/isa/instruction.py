@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa.lanes import regroup
-from hw.isa.parts import Part
+from hw.isa.lane import regroup
+from hw.isa.part import Part
 
 Meaning = Callable[..., list[Any]]
 """Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
@@ -46,7 +46,7 @@ class Instruction:
 
     `emit` is the right-hand side of its LLVM IR, with `{0}`, `{1}` … for the operands and `{k}` for
     an immediate, in every lane of the last operand's type; `declares` is the intrinsic or helper
-    it calls. `meaning` is read by NumPy, by Z3 and by the exact domain (see `hw.isa.lanes`).
+    it calls. `meaning` is read by NumPy, by Z3 and by the exact domain (see `hw.isa.lane`).
     `immediates` lists constants to test it with; empty if it takes none. LLVM must not know an
     `opaque` constant: it would turn the one multiply-accumulate by a power of two into a shift and
     an addition.

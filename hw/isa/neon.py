@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hw.isa.floats import bfloat16_dot, fused
+from hw.isa.float_rows import bfloat16_dot, fused
 from hw.isa.instruction import (
     Instruction,
     Vector,
@@ -22,9 +22,9 @@ from hw.isa.instruction import (
     scaled_sum,
     select,
 )
+from hw.isa.instruction_set import DOTS, Dot, Isa
 from hw.isa.neon_extensions import DOTPROD, FP16, I8MM
-from hw.isa.parts import Part
-from hw.isa.sets import DOTS, Dot, Isa
+from hw.isa.part import Part
 
 _A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
 

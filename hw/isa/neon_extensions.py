@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hw.isa.floats import added_halves, fused_halves, widened_half
+from hw.isa.dot_products import dot_product, matrix_product
+from hw.isa.float_rows import added_halves, fused_halves, widened_half
 from hw.isa.instruction import Instruction, Vector, call
-from hw.isa.parts import Part
-from hw.isa.products import dot_product, matrix_product
-from hw.isa.sets import Dot, Extension
+from hw.isa.instruction_set import Dot, Extension
+from hw.isa.part import Part
 
 _WORD, _BYTE = Vector(4, 32), Vector(16, 8)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hw.isa.floats import bfloat16_dot, fused, rounded_twice
+from hw.isa.dot_products import dot_product
+from hw.isa.float_rows import bfloat16_dot, fused, rounded_twice
 from hw.isa.instruction import (
     Instruction,
     Vector,
@@ -27,9 +28,8 @@ from hw.isa.instruction import (
     select,
     with_constant,
 )
-from hw.isa.parts import Part
-from hw.isa.products import dot_product
-from hw.isa.sets import DOTS, Dot, Isa
+from hw.isa.instruction_set import DOTS, Dot, Isa
+from hw.isa.part import Part
 from hw.isa.x86_extensions import BITALG, OF_256_BITS, OF_512_BITS
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hw.isa.expanding import EXPANSIONS, GFNI
-from hw.isa.floats import fused, vdpbf16ps
+from hw.isa.dot_products import dot_product
+from hw.isa.float_rows import fused, vdpbf16ps
+from hw.isa.gfni import EXPANSIONS, GFNI
 from hw.isa.instruction import Instruction, Vector, call, helper, popcount
-from hw.isa.parts import Part
-from hw.isa.products import dot_product
-from hw.isa.sets import Dot, Extension
-from hw.isa.tiles import FEATURES
+from hw.isa.instruction_set import Dot, Extension
+from hw.isa.part import Part
+from hw.isa.tile_registers import FEATURES
 
 _ZMM = Vector(16, 32)
 

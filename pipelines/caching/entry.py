@@ -18,10 +18,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import atomic, paths
+from pipelines import paths
 from pipelines.caching.settings import UNSIGNED, WHY_SIGNED
 from pipelines.errors import UserError, shown
-from pipelines.manifest import Content, Manifest, parse, render
+from pipelines.store import atomic
+from pipelines.store.manifest import Content, Manifest, parse, render
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

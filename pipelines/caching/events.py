@@ -8,8 +8,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from pipelines import execute
-from pipelines.store import Store
+from pipelines.store.store import RUN, Store
 
 _MOST = 2**24
 """Bytes of the file that are read."""
@@ -17,7 +16,7 @@ _MOST = 2**24
 
 def note(store: Store, what: str, stage: str, size: int) -> None:
     """Note a hit, a miss or a result written back, with its bytes; earlier runs are forgotten."""
-    line = json.dumps([execute.RUN, what, stage, size]) + "\n"
+    line = json.dumps([RUN, what, stage, size]) + "\n"
     # Locked: threads, and the processes that doit forks for `-n`, write it as well.
     with contextlib.suppress(OSError), _path(store).open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -44,7 +43,7 @@ def last(store: Store) -> dict[str, tuple[int, int]]:
 
 def _is_of_this_run(line: str) -> bool:
     try:
-        return bool(json.loads(line)[0] == execute.RUN)
+        return bool(json.loads(line)[0] == RUN)
     except (ValueError, IndexError, TypeError, KeyError):
         return False
 

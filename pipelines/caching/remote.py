@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines.caching import events, settings
-from pipelines.caching.backend import Backend, UnreachableError
 from pipelines.caching.entry import LONGEST, BadEntryError, Signer, opened
+from pipelines.caching.remote_files import Backend, UnreachableError
 from pipelines.errors import cut, printable
-from pipelines.manifest import Content, Manifest
-from pipelines.store import Store
+from pipelines.store.manifest import Content, Manifest
+from pipelines.store.store import Store
 
 ENTRIES, CONTENTS = "entries", "contents"
 AT_A_TIME = 8

@@ -15,8 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
-from pipelines import paths, places, validate
-from pipelines.documents import read
+from pipelines import paths, places
+from pipelines.documents import validate
+from pipelines.documents.trees import read
 from pipelines.errors import Fault, UserError, cut, shown
 
 VARIABLE = places.CACHE_VARIABLE

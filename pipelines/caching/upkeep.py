@@ -10,12 +10,12 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pipelines.caching import collecting
-from pipelines.caching.backend import TEMPORARY, Backend, Listed, UnreachableError
-from pipelines.caching.collecting import GRACE, Result
+from pipelines.caching import eviction
 from pipelines.caching.entry import LONGEST, BadEntryError, described, opened
+from pipelines.caching.eviction import GRACE, Result
 from pipelines.caching.remote import CONTENTS, ENTRIES, Remote, content_path, entry_path
-from pipelines.manifest import Manifest
+from pipelines.caching.remote_files import TEMPORARY, Backend, Listed, UnreachableError
+from pipelines.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def collect(
         results.append(Result(file.path, _written(file, now), file.size, held))
     stay = {entry_path(*address) for address in needed}
     oldest = None if days is None else days * 86400.0
-    doomed = collecting.choose(results, stay, limit, now, oldest)
+    doomed = eviction.choose(results, stay, limit, now, oldest)
     doomed += [file.path for file in rubbish if _is_old(file, now)]
     for path in doomed:
         backend.remove(path)

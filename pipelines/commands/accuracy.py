@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import checking, labelled, packages, reference_workers, samples, slicing, tables
+from pipelines.builds import agreement, opened_package
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import UserError
-from pipelines.labelled import Labelled
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.plan import Plan
-from pipelines.recipe import CLASSES, Evaluation
-from pipelines.reference import Reference
+from pipelines.evaluation import input_samples, labelled_data, reference_workers
+from pipelines.evaluation.labelled_data import Labelled
+from pipelines.evaluation.reference_model import Reference
+from pipelines.output import printed_tables
+from pipelines.recipe import recipe_slices
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
+from pipelines.recipe.sections import CLASSES, Evaluation
 from pipelines.runners.package import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -56,13 +59,13 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         layer_accuracy.run(plan, resolved, variables, evaluation, pattern, _counted)
         return
     path = resolved.require_data("evaluation.data", evaluation.data)
-    data = labelled.read(path)
+    data = labelled_data.read(path)
     count = min(len(data), arguments.samples(variables) or len(data))
     if count == 0:
         raise UserError(f"{path}: holds no samples")
     threads = arguments.threads(variables) or 1
     most = CLASSES[evaluation.metric]
-    with packages.opened(plan) as opened:
+    with opened_package.opened(plan) as opened:
         if len(opened.package.inputs) != 1 or len(opened.package.outputs) != 1:
             raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
         (tensor,), (output,) = opened.package.inputs, opened.package.outputs
@@ -84,7 +87,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     theirs = _asked_again(reference, ours, theirs, asked, lambda at: data.read(at, tensor, spec))
     _tell(resolved, evaluation, ours, theirs, how, reference.name)
     result = _result(resolved, evaluation, asked, ours, theirs, reference.name)
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
     _enforce(resolved, evaluation, result["difference"])
 
 
@@ -93,7 +96,7 @@ def _reference(
 ) -> Reference:
     """Return what the package is compared with: reference=source, or reference=framework."""
     wanted = variables.command.get("reference", "source")
-    source, options = checking.source(plan), slicing.import_options(resolved.recipe)
+    source, options = agreement.source(plan), recipe_slices.import_options(resolved.recipe)
     if wanted == "source":
         return Reference.of_source(source, tensor.name, output, options)
     if wanted == "framework":
@@ -116,7 +119,7 @@ class _Asked:
 
     def ranking(self, values: Array) -> list[int]:
         """Return the classes an output answers with, best first."""
-        return samples.ranking(values, self.most, self.output)
+        return input_samples.ranking(values, self.most, self.output)
 
 
 def _answers(outputs: Iterator[Array], asked: _Asked, advance: Advance) -> Answers:
@@ -124,7 +127,7 @@ def _answers(outputs: Iterator[Array], asked: _Asked, advance: Advance) -> Answe
     right = 0
     for index, output in enumerate(outputs):
         label = asked.label(index)
-        if not samples.is_class(output, asked.output) and not 0 <= label < output.size:
+        if not input_samples.is_class(output, asked.output) and not 0 <= label < output.size:
             raise UserError(
                 f"{asked.data.name(index)}: its label is {label}, and the output has {output.size} "
                 "classes, counted from 0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
 from pipelines.paths import expanded
+from pipelines.recipe.overrides import Variables
 
 
 def threads(variables: Variables) -> int | None:

@@ -9,22 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, counting, tables, verifying
-from pipelines.benching import boards, growth, larq, layers, own, primitives, rounds, sides
-from pipelines.benching.engines import ENGINES, Engine, limit_instructions
-from pipelines.benching.origin import origin
-from pipelines.benching.variants import Variant, variants
+from pipelines import verifying
+from pipelines.benchmarks import (
+    board_bench,
+    growth,
+    kernel_work,
+    larq_engine,
+    peaks,
+    primitives,
+    rounds,
+    sides,
+    variant_packages,
+)
+from pipelines.benchmarks.engines import ENGINES, Engine, limit_instructions
+from pipelines.benchmarks.loaded_program import loaded
+from pipelines.benchmarks.result_origin import origin
+from pipelines.benchmarks.variants import Variant, variants
+from pipelines.builds import publication, work_count
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
-from pipelines.emulating import command
+from pipelines.emulating import emulated_bench
 from pipelines.errors import CheckError, UserError, did_you_mean
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
 from pipelines.machine import is_here, processor
-from pipelines.measuring import peaks
-from pipelines.measuring.loaded import loaded
-from pipelines.overrides import Variables
-from pipelines.patterns import matching
-from pipelines.plan import Plan
+from pipelines.output import printed_tables
+from pipelines.recipe.layer_patterns import matching
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.transport import reached
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import open_package
@@ -42,7 +53,7 @@ def check(*, resolved: Resolved, variables: Variables) -> None:
     if "board" in variables.command:
         return
     if not is_here(resolved.hardware.architecture):
-        command.check(resolved, variables)
+        emulated_bench.check(resolved, variables)
         return
     _asked(variables)
     if variables.command.get("pin") is not None:
@@ -56,16 +67,16 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print medians, spread and ratios; json=FILE also keeps the time of every turn.
 
     What is for another architecture is emulated: then they are instructions and modelled cycles.
-    `python -m pipelines.benching.page FILE` puts such a file on the page of benchmarks.
+    `python -m pipelines.benchmarks.results_page FILE` puts such a file on the page of benchmarks.
     """
     if (named := variables.command.get("board")) is not None:
         reachable = reached(named, resolved.hardware)
-        measured = [boards.bench(plan, resolved, variables, to) for to in reachable]
+        measured = [board_bench.bench(plan, resolved, variables, to) for to in reachable]
         result = {"recipe": resolved.name, **origin(variables), "boards": measured}
-        tables.write_json(variables.command.get("json"), result)
+        printed_tables.write_json(variables.command.get("json"), result)
         return
     if not is_here(resolved.hardware.architecture):
-        command.run(plan, resolved, variables)
+        emulated_bench.run(plan, resolved, variables)
         return
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
@@ -93,8 +104,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         runners = {sides.PACKAGE: _runner(stack, plan)}
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
-            made = own.built(variant.precision, variant.source, variant.form, resolved)
-            runners[own.title(variant.precision)] = _runner(stack, made)
+            made = variant_packages.built(variant.precision, variant.source, variant.form, resolved)
+            runners[variant_packages.title(variant.precision)] = _runner(stack, made)
         for count in counts:
             found = sides.sides(runners, files, wanted, resolved.hardware, count)
             times = rounds.alternate(found.timed, repeat, f"{count} threads")
@@ -105,13 +116,13 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
                 {"threads": count, "rows": rows, "seconds": times, "refused": found.refused}
             )
             _tell(result, result["threads"][-1])
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
-    package = open_package(actions.published(plan))
-    rows = layers.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
+    package = open_package(publication.published(plan))
+    rows = kernel_work.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
     found = peaks.peaks(resolved.hardware)
     for row in rows:
         # A kernel of several popcounts a pair of operands works on so many pairs of bits, one of
@@ -134,23 +145,23 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
             "layer": row["layer"],
             "how": row["how"],
             "MMAC": f"{row['macs'] / 1e6:.2f}" if row["macs"] else "",
-            "us": tables.microseconds(row["seconds"]),
+            "us": printed_tables.microseconds(row["seconds"]),
             "GMAC/s": f"{row['macs'] / row['seconds'] / 1e9:.1f}" if row["macs"] else "",
             "of the peak": f"{row['peak_share']:.0%}" if row["peak_share"] is not None else "",
         }
         for row in shown
     ]
     total = sum(row["seconds"] for row in shown)
-    tables.show(title, table, list(table[0]))
+    printed_tables.show(title, table, list(table[0]))
     print(f"together {1e3 * total:.3f} ms")
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables) -> None:
     """Print what a layer takes as loops, with one scheduling primitive more at a time."""
     workshop, hardware = Workshop(plan), resolved.hardware
     layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     program = loaded(workshop, hardware, sides.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
@@ -159,16 +170,16 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     rows = [
         {
             "what": what,
-            "us": tables.microseconds(seconds),
+            "us": printed_tables.microseconds(seconds),
             "GMAC/s": f"{layer.macs / seconds / 1e9:.1f}",
             "times as fast": f"{first / seconds:.1f}",
         }
         for what, seconds in times.items()
     ]
     title = f"{resolved.name}: {name}, {bits}, {processor()}"
-    tables.show(title, rows, list(rows[0]))
+    printed_tables.show(title, rows, list(rows[0]))
     result = {"recipe": resolved.name, "layer": name, **origin(variables), "seconds": times}
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> None:
@@ -177,13 +188,13 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
     plans = {growth.AS_IT_IS: plan}
     for what, zoo in growth.grown(resolved, axes).items():
         kind = f"{zoo.image_size}_pixels_width_{zoo.width}"
-        plans[what] = own.built(kind, build(options=zoo), "onnx", resolved)
+        plans[what] = variant_packages.built(kind, build(options=zoo), "onnx", resolved)
     with contextlib.ExitStack() as stack:
         timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
         times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
     rows = growth.rows(
-        {what: counting.macs(Workshop(made)) for what, made in plans.items()}, medians
+        {what: work_count.macs(Workshop(made)) for what, made in plans.items()}, medians
     )
     result = {
         "recipe": resolved.name,
@@ -194,8 +205,8 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
     }
     table = growth.table(rows)
     title = f"{resolved.name}: {result['processor']}, threads={threads}, {repeat} rounds"
-    tables.show(title, table, list(table[0]))
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.show(title, table, list(table[0]))
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _asked(variables: Variables) -> list[Engine]:
@@ -211,12 +222,14 @@ def _without_engines(stated: str | None, wanted: Sequence[Engine]) -> str:
 
 def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
     """Return the engines to run: those asked for, or all that are installed; Larq in a Python."""
-    apart = larq.engines(python) if python else []
+    apart = larq_engine.engines(python) if python else []
     if stated in (None, "all"):
         return [*(engine for engine in ENGINES.values() if engine.is_installed), *apart]
     names = [name for name in str(stated).split(",") if name and name != "none"]
     if "larq" in names and not apart:
-        raise UserError(f"peers=larq: say in which Python it is: peers.larq=PYTHON, {larq.INSTALL}")
+        raise UserError(
+            f"peers=larq: say in which Python it is: peers.larq=PYTHON, {larq_engine.INSTALL}"
+        )
     names = [name for name in names if name != "larq"]
     for name in names:
         if name not in ENGINES:
@@ -229,13 +242,13 @@ def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
 
 def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
     """Return the other precisions that a package of ours is built for: own=int8,float32 or none."""
-    names = own.wanted(stated)
+    names = variant_packages.wanted(stated)
     return [each for each in files if each.precision in names and not each.is_same]
 
 
 def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     """Return what runs a published package, after its golden vectors came out right."""
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
@@ -254,13 +267,15 @@ def _tell(result: Mapping[str, Any], part: Mapping[str, Any]) -> None:
         {
             "what": row["what"],
             "median ms": f"{row['median_ms']:.3f}",
-            "middle half, ms": tables.between(row["quartiles_ms"], 3),
+            "middle half, ms": printed_tables.between(row["quartiles_ms"], 3),
             "package takes": f"{row['ratio']:.2f} of it" if "ratio" in row else "",
-            "middle half": tables.between(row["ratio_quartiles"], 2) if "ratio" in row else "",
+            "middle half": printed_tables.between(row["ratio_quartiles"], 2)
+            if "ratio" in row
+            else "",
             "output differs by": "" if row["difference"] is None else f"{row['difference']:.6g}",
         }
         for row in part["rows"]
     ]
-    tables.show(title, rows, list(rows[0]))
+    printed_tables.show(title, rows, list(rows[0]))
     for item in part["refused"]:
         print(f"not timed: {item['what']}: {item['why']}")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines import places, plan, roots, tables
-from pipelines.caching import collecting, entry, events, local, settings, upkeep
+from pipelines import places
+from pipelines.builds import plan
+from pipelines.builds.execution import STORE, Workshop
+from pipelines.caching import entry, events, eviction, local_store, settings, upkeep
 from pipelines.caching import remote as remotes
-from pipelines.caching.backend import UnreachableError
+from pipelines.caching.remote_files import UnreachableError
 from pipelines.commands.arguments import required_path
 from pipelines.errors import CheckError, UserError, did_you_mean, nearest, shown
-from pipelines.execute import STORE, Workshop
-from pipelines.manifest import DamagedError, Manifest
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
+from pipelines.recipe.overrides import Variables
+from pipelines.store import roots
+from pipelines.store.manifest import DamagedError, Manifest
 
 
 def run(*, variables: Variables, files: Sequence[str]) -> None:
@@ -33,7 +36,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     except UnreachableError as error:
         made = settings.load()
         raise UserError(f"{made.shown if made else 'remote'}: cannot be reached: {error}") from None
-    tables.write_json(variables.command.get("json"), rows)
+    printed_tables.write_json(variables.command.get("json"), rows)
 
 
 def _remote() -> remotes.Remote:
@@ -55,7 +58,7 @@ def _push(variables: Variables) -> Any:
         raise UserError(f"{remote.settings.shown}: nothing can be pushed there: {why}")
     given: dict[tuple[str, str], Manifest] = {}
     for recipe in _recipes(variables):
-        for manifest in local.of_recipe(STORE, recipe):
+        for manifest in local_store.of_recipe(STORE, recipe):
             if manifest.stage != plan.VERIFYING:  # what this machine found out
                 given[manifest.stage, manifest.key] = manifest
     there = {file.path for file in remote.backend.list(remotes.ENTRIES)}
@@ -96,7 +99,7 @@ def _stages(
 
     A stage's key holds what those before it gave, so the first that is missing ends it.
     """
-    from pipelines import load
+    from pipelines.recipe import load
 
     assert variables.recipe is not None
     made = plan.of(load.load_recipe(variables.recipe, variables.fields))
@@ -150,7 +153,7 @@ def _recipes(variables: Variables) -> list[str]:
     recipe = variables.command.get("recipe")
     if recipe is None:
         return list(roots.recipes(STORE))
-    from pipelines import load
+    from pipelines.recipe import load
 
     return [load.load_recipe(recipe, variables.fields).name]
 
@@ -158,7 +161,7 @@ def _recipes(variables: Variables) -> list[str]:
 def _verify(variables: Variables) -> Any:
     """Hash all that is here and on the remote."""
     del variables
-    sound, damaged = local.verify(STORE)
+    sound, damaged = local_store.verify(STORE)
     rows = [_row("here", sound, len(damaged), "removed: built again when needed")]
     remote, bad = remotes.of_settings(), 0
     for name in damaged:
@@ -172,7 +175,7 @@ def _verify(variables: Variables) -> Any:
         bad = len(found.bad) + len(found.damaged)
         what = "removed once an hour old" if remote.settings.writes else "never read"
         rows.append(_row("remote", found.sound, bad, what))
-    tables.show("cache: verified", rows, ["where", "sound", "bad", "what_is_bad"])
+    printed_tables.show("cache: verified", rows, ["where", "sound", "bad", "what_is_bad"])
     if damaged or bad:
         raise CheckError(f"{len(damaged) + bad} results are not what was written")
     return rows
@@ -187,11 +190,11 @@ def _gc(variables: Variables) -> Any:
     del variables
     made = settings.load()
     limit = settings.size(made.limit if made else settings.LIMIT) or 0
-    before = collecting.total(local.results(STORE))
-    removed = local.collect(STORE, limit)
-    left = collecting.total(local.results(STORE))
-    freed = tables.size(before - left)
-    print(f"here: removed {len(removed)} results, {freed}; {tables.size(left)} are left")
+    before = eviction.total(local_store.results(STORE))
+    removed = local_store.collect(STORE, limit)
+    left = eviction.total(local_store.results(STORE))
+    freed = printed_tables.size(before - left)
+    print(f"here: removed {len(removed)} results, {freed}; {printed_tables.size(left)} are left")
     if left > limit:
         print("all that is left is in use by recipes, or was within the hour; `doit clean` forgets")
     result: dict[str, Any] = {"here": {"removed": removed, "bytes": before - left, "left": left}}
@@ -200,11 +203,11 @@ def _gc(variables: Variables) -> Any:
         needed = {
             (manifest.stage, manifest.key)
             for recipe in roots.recipes(STORE)
-            for manifest in local.of_recipe(STORE, recipe)
+            for manifest in local_store.of_recipe(STORE, recipe)
         }
         swept = upkeep.collect(remote, limit, needed, made.days)
         told = f"{swept.entries} entries and {swept.contents} contents"
-        print(f"remote: removed {told}, {tables.size(swept.bytes)}")
+        print(f"remote: removed {told}, {printed_tables.size(swept.bytes)}")
         result["remote"] = vars(swept)
     return result
 
@@ -212,12 +215,12 @@ def _gc(variables: Variables) -> Any:
 def _stats(variables: Variables) -> Any:
     """Print how much there is, and what the last run found on the remote."""
     del variables
-    found = local.results(STORE)
+    found = local_store.results(STORE)
     items = [each for each in found if each.name.startswith("items/")]
     stages = [each for each in found if not each.name.startswith("items/")]
     rows = [
-        {"what": "artifacts here", "count": len(stages), "bytes": collecting.total(stages)},
-        {"what": "items here", "count": len(items), "bytes": collecting.total(items)},
+        {"what": "artifacts here", "count": len(stages), "bytes": eviction.total(stages)},
+        {"what": "items here", "count": len(items), "bytes": eviction.total(items)},
     ]
     remote = remotes.of_settings()
     if remote is not None and not remote.settings.protocol.startswith("http"):
@@ -226,7 +229,7 @@ def _stats(variables: Variables) -> Any:
     for what, (count, held) in events.last(STORE).items():
         named = {"hit": "fetched", "miss": "not there"}.get(what, what)
         rows.append({"what": f"last run: {named}", "count": count, "bytes": held})
-    tables.show("cache", rows, ["what", "count", "bytes"])
+    printed_tables.show("cache", rows, ["what", "count", "bytes"])
     return rows
 
 

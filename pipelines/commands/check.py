@@ -8,10 +8,12 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pipelines import keys, places, tables
+from pipelines import places
 from pipelines.commands.untyped import LIMIT, untyped_rooms
 from pipelines.errors import CheckError, UserError
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
+from pipelines.recipe.overrides import Variables
+from pipelines.store import keys
 
 REPORT = "{report}"
 """Stands for the file that a step writes the seconds of each test to."""
@@ -43,12 +45,14 @@ def run(*, variables: Variables) -> None:
         dearest = _dearest(report)
     lengths = sorted(((_lines(path), path) for path in _sources()), reverse=True)[:_LONGEST]
     longest = [{"lines": n, "file": str(path.relative_to(keys.ROOT))} for n, path in lengths]
-    tables.show("longest files", longest, ["lines", "file"])
+    printed_tables.show("longest files", longest, ["lines", "file"])
     untyped = _untyped()
-    tables.show(f"parameters of type Any (at most {LIMIT:.0%} a room)", untyped, list(untyped[0]))
-    tables.show("dearest tests", dearest, ["seconds", "test"])
+    printed_tables.show(
+        f"parameters of type Any (at most {LIMIT:.0%} a room)", untyped, list(untyped[0])
+    )
+    printed_tables.show("dearest tests", dearest, ["seconds", "test"])
     result = {"failed": failed, "longest": longest, "untyped": untyped, "dearest": dearest}
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
     if failed:
         raise CheckError(f"check: {', '.join(failed)} failed; see above")
 

@@ -8,13 +8,15 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pipelines import advancing, ci_builds, junit, load, out_files, tables
-from pipelines.ci_builds import Built
+from pipelines.builds import ci_builds
+from pipelines.builds.ci_builds import Built
+from pipelines.cluster import scheduler_address
 from pipelines.commands import arguments
-from pipelines.documents import is_path_like
+from pipelines.documents.trees import is_path_like
 from pipelines.errors import CheckError, UserError, cut, nearest
-from pipelines.overrides import Variables
-from pipelines.spreading import address
+from pipelines.output import junit, out_files, part_progress, printed_tables
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
 
 WATCHING = "ci/*"
 """The recipes of the work folder that are meant, where there are such; else all are."""
@@ -23,7 +25,7 @@ COLUMNS = ("recipe", "board", "package", "seconds", "verified")
 
 def run(*, variables: Variables) -> None:
     """Build and verify each recipe, print and write what came of it; CheckError for a fault."""
-    scheduler = address.scheduler(
+    scheduler = scheduler_address.scheduler(
         variables.command.get("executor"), variables.command.get("scheduler")
     )
     for variable in ("json", "junit"):
@@ -31,16 +33,16 @@ def run(*, variables: Variables) -> None:
     recipes = chosen(variables.command.get("recipes"))
     jobs = arguments.jobs(variables) or (1 if scheduler is None else os.cpu_count() or 1)
     found: list[Built] = []
-    with advancing.shown(recipes, jobs) as done:
+    with part_progress.shown(recipes, jobs) as done:
         for result in _results(recipes, jobs, scheduler):
             found.append(result)
             state = result.package if result.is_fine else "FAILED"
             done(result.recipe, f"{state}  {result.seconds:.1f} s")
     found.sort(key=lambda result: recipes.index(result.recipe))
-    tables.show("ci", [_row(result) for result in found], COLUMNS)
+    printed_tables.show("ci", [_row(result) for result in found], COLUMNS)
     print(_sum(found))
     rows = [{"is_fine": each.is_fine, **asdict(each)} for each in found]
-    tables.write_json(variables.command.get("json"), rows)
+    printed_tables.write_json(variables.command.get("json"), rows)
     if (name := variables.command.get("junit")) is not None:
         out_files.write("junit", name, junit.text(found))
     wrong = [result.recipe for result in found if not result.is_fine]
@@ -77,9 +79,9 @@ def _results(recipes: Sequence[str], jobs: int, scheduler: str | None) -> Iterat
     """Build here, or on the workers of a scheduler."""
     if scheduler is None:
         return ci_builds.build_all(recipes, jobs)
-    from pipelines.spreading import finishing
+    from pipelines.cluster import many_recipes
 
-    return finishing.build_all(recipes, jobs, scheduler)
+    return many_recipes.build_all(recipes, jobs, scheduler)
 
 
 def _row(result: Built) -> dict[str, Any]:

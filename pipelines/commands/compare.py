@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from pipelines import actions, load, tables
-from pipelines import plan as planning
+from pipelines.builds import plan as planning
+from pipelines.builds import publication
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
 from pipelines.paths import expanded
-from pipelines.reporting import comparing
-from pipelines.reporting.comparing import Entry
-from pipelines.reporting.gathering import gather
-from pipelines.reporting.page import comparison
-from pipelines.reporting.rated import rates
-from pipelines.reporting.writing import write
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
+from pipelines.reporting import recipe_comparison
+from pipelines.reporting.accuracy_files import rates
+from pipelines.reporting.page_file import write
+from pipelines.reporting.recipe_comparison import Entry
+from pipelines.reporting.report_facts import gather
+from pipelines.reporting.report_page import comparison
 from pipelines.runners.package import open_package
 
 EXAMPLE = "doit compare recipes=resnet18_a1w1_host,resnet18_a2w2_host"
@@ -27,7 +29,7 @@ def run(*, variables: Variables) -> None:
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
     rated = rates(files)
     entries = [_entry(name, rated) for name in dict.fromkeys(names)]
-    best = comparing.front(entries)
+    best = recipe_comparison.front(entries)
     rows = [
         {
             "recipe": entry.name,
@@ -39,16 +41,16 @@ def run(*, variables: Variables) -> None:
         }
         for entry in entries
     ]
-    tables.show("recipes beside each other", rows, list(rows[0]))
+    printed_tables.show("recipes beside each other", rows, list(rows[0]))
     write(comparison(entries), variables.command.get("out"), "compare")
 
 
 def _entry(name: str, rated: dict[str, float]) -> Entry:
     resolved = load.load_recipe(name)
     plan = planning.of(resolved)
-    if not Workshop(plan).is_current(actions.last(plan)):
+    if not Workshop(plan).is_current(publication.last(plan)):
         raise UserError(f"{name} is not built; run: doit build recipe={name}")
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     library = package.manifest["files"].get(f"lib{package.name}.so", {}).get("bytes")
     facts = gather(plan, resolved, None)
     return Entry(resolved.name, resolved.hardware.name, facts, library, rated.get(resolved.name))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from pipelines import board, completing, load
+from pipelines import completion_scripts
+from pipelines.cluster import scheduler_address
+from pipelines.documents import board_files
 from pipelines.errors import UserError, did_you_mean
-from pipelines.overrides import Variables
-from pipelines.spreading import address
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
 
 
 def run(*, variables: Variables) -> None:
     """Print the script of a shell; it is the same wherever the recipes and boards are the same."""
     shell = variables.command.get("shell", "")
-    if shell not in completing.SCRIPTS:
-        raise UserError(f"shell={shell}: no such shell{did_you_mean(shell, completing.SHELLS)}")
+    if shell not in completion_scripts.SCRIPTS:
+        raise UserError(
+            f"shell={shell}: no such shell{did_you_mean(shell, completion_scripts.SHELLS)}"
+        )
     values = {
         "recipe": sorted(name for name, _description in load.list_recipes()),
-        "hardware": sorted(board.list_boards()),
-        "shell": list(completing.SHELLS),
-        "executor": list(address.EXECUTORS),
+        "hardware": sorted(board_files.list_boards()),
+        "shell": list(completion_scripts.SHELLS),
+        "executor": list(scheduler_address.EXECUTORS),
     }
-    print(completing.SCRIPTS[shell](values), end="")
+    print(completion_scripts.SCRIPTS[shell](values), end="")

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines import pictures, places, tables
+from pipelines import places
 from pipelines.commands import arguments
-from pipelines.conforming import asking, ledger
+from pipelines.conformance import examiner_process, results_file
 from pipelines.errors import CheckError, UserError, shown
-from pipelines.overrides import Variables
+from pipelines.evaluation import picture_inputs
+from pipelines.output import printed_tables
 from pipelines.paths import expanded
+from pipelines.recipe.overrides import Variables
 
 LEDGER = places.ARTIFACTS / "conformance.jsonl"
 SAMPLES = 20
@@ -34,32 +36,32 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     library. Finished rows are kept in artifacts/conformance.jsonl and not found out again.
     """
     paths = [expanded(name).absolute() for name in files]
-    found = list(ledger.model_files_in(paths))
+    found = list(results_file.model_files_in(paths))
     if not found:
         raise UserError("names no model file; for example: doit conformance models/")
     settings = _settings(variables)
-    kept = ledger.Ledger(LEDGER)
+    kept = results_file.Ledger(LEDGER)
     rows: list[dict[str, Any]] = []
-    with _counted(len(found)) as advance, asking.Worker() as worker:
+    with _counted(len(found)) as advance, examiner_process.Worker() as worker:
         for path in found:
             advance(path)
             rows.append({"file": _name(path, paths), **_found_out(path, settings, kept, worker)})
-    tables.show("conformance", [_shown(row) for row in rows], COLUMNS)
+    printed_tables.show("conformance", [_shown(row) for row in rows], COLUMNS)
     sums = Counter(row["status"] for row in rows)
     print(", ".join(f"{count} {status}" for status, count in sorted(sums.items())))
     result = {"settings": settings, "sums": dict(sums), "rows": rows}
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
     bad = [row["file"] for row in rows if not _is_fine(row)]
     if bad:
         raise CheckError(f"{len(bad)} of {len(rows)} files crashed or differ, such as {bad[0]}")
 
 
 def _found_out(
-    path: Path, settings: dict[str, Any], kept: ledger.Ledger, worker: asking.Worker
+    path: Path, settings: dict[str, Any], kept: results_file.Ledger, worker: examiner_process.Worker
 ) -> dict[str, Any]:
     """Return a file's row, kept or new; one that cannot be read has a row that is not kept."""
     try:
-        key = ledger.key_of(path, settings)
+        key = results_file.key_of(path, settings)
     except UserError as error:
         return {"status": "damaged", "why": str(error)}
     row = kept.row(key)
@@ -77,7 +79,7 @@ def _settings(variables: Variables) -> dict[str, Any]:
     shown_to: list[str] = []
     if folder is not None:
         inside = sorted(expanded(folder).absolute().rglob("*"))
-        shown_to = [str(path) for path in inside if pictures.is_picture(path)][:PICTURES]
+        shown_to = [str(path) for path in inside if picture_inputs.is_picture(path)][:PICTURES]
         if not shown_to:
             raise UserError(f"pictures={folder}: holds no picture")
     return {
@@ -107,7 +109,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def _followed(row: dict[str, Any]) -> str:
     """Say where ONNX Runtime's default session is not followed, and what is close by nature."""
-    from stages.numerics.session import INTEGERS, UNOPTIMIZED
+    from stages.numerics.onnx_islands import INTEGERS, UNOPTIMIZED
 
     said = []
     if "from_default" in row:

@@ -13,12 +13,14 @@ from importlib import metadata
 
 from hw import host
 from hw.profile import Hardware
-from pipelines import findings as telling
-from pipelines import keys, places, tables
+from pipelines import places
 from pipelines.errors import CheckError, Fault, UserError
-from pipelines.findings import Finding as Finding
-from pipelines.overrides import Variables, span
+from pipelines.output import findings as telling
+from pipelines.output import printed_tables
+from pipelines.output.findings import Finding as Finding
+from pipelines.recipe.overrides import Variables, span
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
+from pipelines.store import keys
 
 _DEPENDENCY = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;\[]*)")
 _ROOM_GIB = 2
@@ -36,15 +38,15 @@ def run(*, variables: Variables) -> None:
         return
     found = list(findings())
     telling.show("doctor", found)
-    tables.write_json(variables.command.get("json"), telling.rows(found))
+    printed_tables.write_json(variables.command.get("json"), telling.rows(found))
 
 
 def _boards(text: str, variables: Variables) -> None:
     """The boards of `board=`, all asked at a time."""
-    from pipelines.remote import address, checkup
+    from pipelines.remote import board_addresses, checkup
     from pipelines.remote.transport import reached, transport
 
-    boards = address.boards(text)
+    boards = board_addresses.boards(text)
     stated = _hardware(variables)
     if stated is not None:
         reached(text, stated)  # refuses boards that are said to be of another kind
@@ -59,14 +61,14 @@ def _boards(text: str, variables: Variables) -> None:
             faults.append(f"{board.name} ({bad})")
     rows = zip(boards, asked, strict=True)
     told = [{"board": b.name, **row} for b, found in rows for row in telling.rows(found)]
-    tables.write_json(variables.command.get("json"), told)
+    printed_tables.write_json(variables.command.get("json"), told)
     if faults:
         raise CheckError(f"a fault keeps these from being used: {'; '.join(faults)}")
 
 
 def _hardware(variables: Variables) -> Hardware | None:
     """The hardware of a recipe, or that of `hardware=`; None if neither is given."""
-    from pipelines import load
+    from pipelines.recipe import load
 
     if variables.recipe is not None:
         return load.load_recipe(variables.recipe, variables.fields).hardware
@@ -74,7 +76,7 @@ def _hardware(variables: Variables) -> Hardware | None:
 
 
 def _named(name: str) -> Hardware:
-    from pipelines.board import load_board
+    from pipelines.documents.board_files import load_board
 
     faults: list[Fault] = []
     found = load_board(name, span("hardware", f"hardware={name}"), faults)

@@ -10,9 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import atomic, model_files, paths, places, tables
+from pipelines import paths, places
 from pipelines.errors import UserError, shown
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
+from pipelines.recipe import model_files
+from pipelines.recipe.overrides import Variables
+from pipelines.store import atomic
 
 
 def run(*, variables: Variables, files: Sequence[str]) -> None:
@@ -25,7 +28,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     _write(target, description, _as_stated(path, target.parent))
     for line in _next(target.stem, description):
         print(f"next: {line}")
-    tables.write_json(variables.command.get("json"), {**description, "recipe": target.stem})
+    printed_tables.write_json(variables.command.get("json"), {**description, "recipe": target.stem})
 
 
 def described(source: bytes) -> dict[str, Any]:
@@ -136,24 +139,28 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
     by = f", written by {found['producer']}" if found["producer"] else ""
     print(f"{shown(path)}: {found['format']}{version}{rules}{by}")
     print(f"  {found['parameters']:,} parameters in {found['bytes']:,} bytes")
-    tables.show("inputs", [_tensor(item) for item in found["inputs"]], _columns(found["inputs"]))
-    tables.show("outputs", [_tensor(item) for item in found["outputs"]], _columns(found["outputs"]))
+    printed_tables.show(
+        "inputs", [_tensor(item) for item in found["inputs"]], _columns(found["inputs"])
+    )
+    printed_tables.show(
+        "outputs", [_tensor(item) for item in found["outputs"]], _columns(found["outputs"])
+    )
     layers = [
         {**layer, **{name: _precision(layer[name]) for name in ("activations", "weights")}}
         for layer in found["layers"]
     ]
     columns = ["layer", "op", "weight_shape", "activations", "weights"]
-    tables.show(f"layers ({len(layers)})", layers, columns)
+    printed_tables.show(f"layers ({len(layers)})", layers, columns)
     counts = [{"operator": name, "count": n} for name, n in found["operators"].items()]
-    tables.show("operators", counts, ["operator", "count"])
+    printed_tables.show("operators", counts, ["operator", "count"])
     for item in found["left_to_caller"]:
         print(f"left to the caller: {item['op']} ({item['layer']}) at the end; it is not packaged")
     islands = [_island(item) for item in found.get("islands", ())]
     if islands:
-        from stages.numerics.session import RUNTIME
+        from stages.numerics.onnx_islands import RUNTIME
 
         columns = ["layers", "such_as", "a_package_gives", "it_makes_of_them"]
-        tables.show(f"what the default session of {RUNTIME} fuses", islands, columns)
+        printed_tables.show(f"what the default session of {RUNTIME} fuses", islands, columns)
     if found.get("moved_by_last_bits") is not None:
         print(
             "a package is close to the framework, not equal: on the golden inputs the last bits of "
@@ -161,7 +168,7 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
         )
     rows = [{**item, "layers": ", ".join(item["layers"])} for item in found["unsupported"]]
     if rows:
-        tables.show(f"NOT SUPPORTED ({len(rows)})", rows, ["op", "why", "layers"])
+        printed_tables.show(f"NOT SUPPORTED ({len(rows)})", rows, ["op", "why", "layers"])
         print("a build of this file stops at these")
     else:
         rest = "else " if found["left_to_caller"] else ""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hw.profile import Hardware
-from pipelines import tables, targets
+from pipelines import targets
 from pipelines.commands.arguments import repeat
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
 from pipelines.paper.cgo_kernels import SYNTHESIS
+from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.options import Encoding
+    from stages.layer_options import Encoding
     from stages.synthesizing.survey import Carried
 
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
@@ -49,17 +50,17 @@ def run(*, variables: Variables) -> None:
     for hardware in profiles:
         rows = _carried_rows(hardware)
         title = f"{hardware.isa} on {hardware.core}: counters carried from word to word, predicted"
-        tables.show(title, rows, _CARRIED)
+        printed_tables.show(title, rows, _CARRIED)
         result["carried"] += rows
         if hardware.isa.startswith("neon"):
             rows = _full_rows(hardware)
             title = f"{hardware.isa} on {hardware.core}: reduced in one call, counted after LLVM"
-            tables.show(title, rows, _FULL)
+            printed_tables.show(title, rows, _FULL)
             result["full"] += rows
     print(f"{time.monotonic() - started:.0f} s for all, from nothing")
     if rounds := repeat(variables):
         result["timed"] = _timed_rows(rounds)
-    tables.write_json(command.get("json"), result)
+    printed_tables.write_json(command.get("json"), result)
 
 
 def _published(n: int, m: int) -> float | None:
@@ -69,10 +70,10 @@ def _published(n: int, m: int) -> float | None:
 
 
 def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
-    from stages.synthesizing import discovering, survey
+    from stages.kernels.problems import Problem
+    from stages.synthesizing import plan_discovery, survey
 
-    discovering.forget()
+    plan_discovery.forget()
     rows = []
     for n, m in survey.PRECISIONS:
         kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in _DISTINCT}
@@ -106,7 +107,7 @@ def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
 
 
 def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     rows = []
@@ -140,8 +141,8 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
 
 def _timed_rows(rounds: int) -> list[dict[str, Any]]:
     """The best kernel of every precision and the best plain one, run on this processor."""
-    from pipelines.measuring.kernels import PEAK, timings
-    from stages.kernels.offers import Problem
+    from pipelines.benchmarks.kernel_timings import PEAK, timings
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     hardware = targets.native()
@@ -179,5 +180,5 @@ def _timed_rows(rounds: int) -> list[dict[str, Any]]:
         f"{hardware.isa} on this processor, in the first-level cache, {rounds} rounds; "
         f"peak of and, count and add: {peak:.3f} ps a bit pair"
     )
-    tables.show(title, rows, _TIMED)
+    printed_tables.show(title, rows, _TIMED)
     return rows

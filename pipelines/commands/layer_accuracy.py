@@ -11,15 +11,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pipelines import actions, labelled, layer_errors, samples, tables
+from pipelines.builds import publication
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.patterns import matching
-from pipelines.plan import Plan
-from pipelines.recipe import CLASSES, Evaluation
+from pipelines.evaluation import input_samples, labelled_data, layer_errors
+from pipelines.output import printed_tables
+from pipelines.recipe.layer_patterns import matching
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
+from pipelines.recipe.sections import CLASSES, Evaluation
 from pipelines.runners.package import open_package
 
 Counted = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -36,7 +38,7 @@ def run(
     counted: Counted,
 ) -> None:
     """Print the rate with each layer in float32, and write all to json=FILE."""
-    data = labelled.read(resolved.require_data("evaluation.data", evaluation.data))
+    data = labelled_data.read(resolved.require_data("evaluation.data", evaluation.data))
     count = min(len(data), arguments.samples(variables) or len(data))
     if count == 0:
         raise UserError(f"{evaluation.data}: holds no samples")
@@ -51,8 +53,8 @@ def run(
         }
         for name, found in right.items()
     ]
-    tables.show(f"{resolved.name}, {count} samples", rows, list(rows[0]))
-    tables.write_json(
+    printed_tables.show(f"{resolved.name}, {count} samples", rows, list(rows[0]))
+    printed_tables.write_json(
         variables.command.get("json"),
         {
             "recipe": resolved.name,
@@ -73,7 +75,7 @@ def _right(
     plan: Plan,
     resolved: Resolved,
     evaluation: Evaluation,
-    data: labelled.Labelled,
+    data: labelled_data.Labelled,
     count: int,
     pattern: str,
     counted: Counted,
@@ -81,7 +83,7 @@ def _right(
     """Samples answered right: quantized, in float32, and with each layer in float32."""
     from stages.graph import interpret
 
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     if len(package.inputs) != 1 or len(package.outputs) != 1:
         raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
     (tensor,), (output,) = package.inputs, package.outputs
@@ -97,7 +99,7 @@ def _right(
     right = dict.fromkeys([_QUANTIZED, _FLOAT, *(layer.name for layer in layers)], 0)
 
     def rate(name: str, index: int, outputs: Any) -> None:
-        best = samples.ranking(outputs[output.name], most, output)
+        best = input_samples.ranking(outputs[output.name], most, output)
         right[name] += data.labels[index] + evaluation.first_class in best
 
     with counted("layers in float32", count * (len(layers) + 2)) as advance:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import get_args
 
 from hw import host
-from hw.costs import CoreCosts
+from hw.core_costs import CoreCosts
 from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
-from pipelines import out_files, tables
 from pipelines.errors import UserError, did_you_mean, shown
-from pipelines.measuring import in_order, mca, table, timed
-from pipelines.measuring.figures import is_copy
-from pipelines.measuring.rows import Row, profile_of, rows_of
-from pipelines.overrides import Variables
+from pipelines.instruction_costs import core_table, in_order_figures, mca_figures, timed_figures
+from pipelines.instruction_costs.figures import is_copy
+from pipelines.instruction_costs.row_code import Row, profile_of, rows_of
+from pipelines.output import out_files, printed_tables
+from pipelines.recipe.overrides import Variables
 
 _MEASURED = (
     "doit measure on an {processor}, {date}: reciprocal throughput and latency of each machine "
@@ -36,7 +36,7 @@ def run(*, variables: Variables) -> None:
     wanted, out = variables.command.get("core"), variables.command.get("out")
     costs = _from_models(_core(wanted)) if wanted else _from_timing()
     command = "doit measure" + (f" core={wanted}" if wanted else "")
-    text = table.text(costs, command)
+    text = core_table.text(costs, command)
     if out is None:
         print(text, end="")
         return
@@ -56,12 +56,16 @@ def _from_models(core: Core) -> CoreCosts:
     if core in _TIMED:
         raise UserError(f"core={core}: this table is timed; on such a processor run: doit measure")
     rows = rows_of(core)
-    if in_order.is_known(core):
-        figures = in_order.figures(core, rows[0].profile.triple, _lines(rows))
-        return table.table(core, rows, figures, {in_order.SOURCE: in_order.source(core)})
-    source = mca.source(core)
-    figures = mca.figures(core, rows[0].profile.triple, _lines(rows))
-    return table.table(core, rows, figures, {"mca": source, "corrected": mca.CORRECTED})
+    if in_order_figures.is_known(core):
+        figures = in_order_figures.figures(core, rows[0].profile.triple, _lines(rows))
+        return core_table.table(
+            core, rows, figures, {in_order_figures.SOURCE: in_order_figures.source(core)}
+        )
+    source = mca_figures.source(core)
+    figures = mca_figures.figures(core, rows[0].profile.triple, _lines(rows))
+    return core_table.table(
+        core, rows, figures, {"mca": source, "corrected": mca_figures.CORRECTED}
+    )
 
 
 def _from_timing() -> CoreCosts:
@@ -75,12 +79,12 @@ def _from_timing() -> CoreCosts:
     machine = profile_of(core, "x86_64", "sse2", "x86-64", features)
     rows = [row for row in rows_of(core) if set(row.profile.features) <= set(features)]
     try:
-        figures = timed.figures(_lines(rows), machine)
+        figures = timed_figures.figures(_lines(rows), machine)
     except ValueError as error:
         raise UserError(f"this processor cannot be described by pipes: {error}") from error
     source = _MEASURED.format(processor=_processor(cpuinfo), date=date.today().isoformat())
-    sources = {timed.SOURCE: source, timed.LOADS: _LOADS}
-    costs = table.table(core, rows, figures, sources)
+    sources = {timed_figures.SOURCE: source, timed_figures.LOADS: _LOADS}
+    costs = core_table.table(core, rows, figures, sources)
     _compare(rows, costs, machine)
     return costs
 
@@ -100,7 +104,7 @@ def _compare(rows: Sequence[Row], costs: CoreCosts, machine: Hardware) -> None:
     """Print the predicted cycles of the kernels' inner blocks beside the measured ones."""
     codes = {row.name: row.codes[0] for row in rows}
     blocks = _blocks(rows)
-    measured = timed.block_cycles(
+    measured = timed_figures.block_cycles(
         {
             name: [
                 line for row, count in block.items() for _ in range(count) for line in codes[row]
@@ -117,7 +121,7 @@ def _compare(rows: Sequence[Row], costs: CoreCosts, machine: Hardware) -> None:
         }
         for name, block in blocks.items()
     ]
-    tables.show("cycles of whole blocks", shown_rows, ["block", "predicted", "measured"])
+    printed_tables.show("cycles of whole blocks", shown_rows, ["block", "predicted", "measured"])
 
 
 def _blocks(rows: Sequence[Row]) -> dict[str, Mapping[str, int]]:

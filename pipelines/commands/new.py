@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pipelines import paths, places
 from pipelines.errors import UserError, shown
-from pipelines.overrides import Variables
-from pipelines.starting import folder, requirement
+from pipelines.new_folder import contents, requirement
+from pipelines.recipe.overrides import Variables
 
 _IMPORT = "from pipelines.dodo import *"
 
@@ -19,7 +19,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     del variables
     target = _target(files)
     line, doubts = requirement.line()
-    made = dict(folder.write(target, folder.files(line)))
+    made = dict(contents.write(target, contents.files(line)))
     for word, is_new in (("written", True), ("kept", False)):
         names = [name for name, was_written in made.items() if was_written == is_new]
         if names:

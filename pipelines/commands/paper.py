@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines import advancing, tables
-from pipelines.benching.origin import revision
+from pipelines.benchmarks.result_origin import revision
 from pipelines.errors import CheckError
-from pipelines.overrides import Variables
-from pipelines.paper import all as everything
+from pipelines.output import part_progress, printed_tables
+from pipelines.paper import all_figures as everything
 from pipelines.paper import needs, runs
 from pipelines.paper.figure import Bars, Figure, Part, Scatter, Table
-from pipelines.paper.page import page, results_of, state
+from pipelines.paper.paper_page import page, results_of, state
 from pipelines.paper.runs import RunError
-from pipelines.reporting.writing import write
+from pipelines.recipe.overrides import Variables
+from pipelines.reporting.page_file import write
 
 
 def run(*, variables: Variables) -> None:
@@ -31,9 +31,11 @@ def run(*, variables: Variables) -> None:
         _print(figure)
     if not wanted:
         rows = [{"figure": each.name, "known": state(each), "is": each.heading} for each in every]
-        tables.show("tables and figures of the sources", rows, list(rows[0]))
+        printed_tables.show("tables and figures of the sources", rows, list(rows[0]))
     write(page(every, f"bitkiln {revision()}"), variables.command.get("out"), "paper")
-    tables.write_json(variables.command.get("json"), [_data(each) for each in wanted or every])
+    printed_tables.write_json(
+        variables.command.get("json"), [_data(each) for each in wanted or every]
+    )
     if failed:
         raise CheckError("paper: no result of\n  " + "\n  ".join(failed))
 
@@ -48,7 +50,7 @@ def _measure(figures: Sequence[Figure]) -> list[str]:
         )
         print(f"{said}; measuring {len(todo)}", file=sys.stderr)
     failed = []
-    with advancing.shown([each.command for each in todo]) as done:
+    with part_progress.shown([each.command for each in todo]) as done:
         for each in todo:
             started, said = time.monotonic(), ""
             try:
@@ -76,12 +78,12 @@ def _print(figure: Figure) -> None:
 def _print_part(part: Part) -> None:
     if isinstance(part, Bars):
         rows = [{"what": bar.name, "value": bar.said} for bar in part.rows]
-        tables.show(part.title, rows, ["what", "value"])
+        printed_tables.show(part.title, rows, ["what", "value"])
         return
     if isinstance(part, Scatter):
         return  # the same values stand in a table below
     lines = [dict(zip(part.heads, row, strict=True)) for row in part.rows]
-    tables.show(part.title or "as a table", lines, part.heads)
+    printed_tables.show(part.title or "as a table", lines, part.heads)
 
 
 def _data(figure: Figure) -> dict[str, Any]:

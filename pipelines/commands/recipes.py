@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines import load, tables
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
 
 
 def run(*, variables: Variables) -> None:
@@ -21,5 +22,5 @@ def run(*, variables: Variables) -> None:
         rows.append({"recipe": name, "hardware": hardware, "description": text})
     if not rows:
         print("no recipes yet; doit import FILE writes one")
-    tables.show("recipes", rows, ["recipe", "hardware", "description"])
-    tables.write_json(variables.command.get("json"), rows)
+    printed_tables.show("recipes", rows, ["recipe", "hardware", "description"])
+    printed_tables.write_json(variables.command.get("json"), rows)

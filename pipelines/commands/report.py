@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import actions, tables
-from pipelines.benching.origin import revision
+from pipelines.benchmarks.result_origin import revision
+from pipelines.builds import publication
+from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, shown
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
 from pipelines.paths import expanded
-from pipelines.plan import Plan
-from pipelines.reporting.gathering import Facts, gather
-from pipelines.reporting.page import page
-from pipelines.reporting.rated import read
-from pipelines.reporting.writing import write
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
+from pipelines.reporting.accuracy_files import read
+from pipelines.reporting.page_file import write
+from pipelines.reporting.report_facts import Facts, gather
+from pipelines.reporting.report_page import page
 from pipelines.runners.package import open_package
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Write the page to out=FILE.html, or to artifacts/reports; bench=FILE adds measured times,
     accuracy=FILE,... rates of right answers and what layers cost; json=FILE has its sums."""
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     bench = variables.command.get("bench")
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
     rated = read(files)
@@ -35,7 +36,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     origin = f"{resolved.hardware.name}: {resolved.hardware.description or resolved.hardware.core}"
     text = page(resolved, package.manifest, facts, f"{origin}; bitkiln {revision()}")
     write(text, variables.command.get("out"), plan.package)
-    tables.write_json(variables.command.get("json"), _figures(resolved.name, facts))
+    printed_tables.write_json(variables.command.get("json"), _figures(resolved.name, facts))
 
 
 def _figures(recipe: str, facts: Facts) -> dict[str, Any]:

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import class_names, out_files, packages, profiling, samples, tables
+from pipelines.builds import opened_package
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import UserError, shown
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.plan import Plan
-from pipelines.recipe import OutputSpec
+from pipelines.evaluation import input_samples, layer_times
+from pipelines.output import out_files, printed_tables
+from pipelines.recipe import class_names
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
+from pipelines.recipe.sections import OutputSpec
 from pipelines.remote.transport import Transport, reached
 from pipelines.runners.package import Tensor
 
@@ -29,8 +32,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     )
     threads = arguments.threads(variables) or 1
     specs = resolved.recipe.outputs
-    with packages.opened(plan, one_board(variables, resolved)) as opened:
-        inputs = samples.read_inputs(path, opened.package.inputs, resolved.recipe.inputs)
+    with opened_package.opened(plan, one_board(variables, resolved)) as opened:
+        inputs = input_samples.read_inputs(path, opened.package.inputs, resolved.recipe.inputs)
         outputs = opened.run(inputs, threads)
         tensors = {tensor.name: tensor for tensor in opened.package.outputs}
         taken = ", ".join(str(tensor) for tensor in opened.package.inputs)
@@ -38,24 +41,24 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     result: dict[str, Any] = {"recipe": resolved.name, "outputs": {}}
     for name, values in outputs.items():
         rows = _best(values, tensors[name], specs.get(name, OutputSpec()))
-        tables.show(f"output {name}", rows, list(rows[0]))
+        printed_tables.show(f"output {name}", rows, list(rows[0]))
         result["outputs"][name] = {"best": rows, "values": values.tolist()}
     if variables.command.get("out"):
         _save(Path(variables.command["out"]), outputs)
     if trace := variables.command.get("profile"):
-        repeat = arguments.repeat(variables) or profiling.REPEAT
+        repeat = arguments.repeat(variables) or layer_times.REPEAT
         board = one_board(variables, resolved)
-        found = profiling.profiled(plan, inputs, outputs, threads, repeat, board)
+        found = layer_times.profiled(plan, inputs, outputs, threads, repeat, board)
         found.show()
         found.save(trace)
         result["profile"] = found.told
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def check(resolved: Resolved, variables: Variables) -> None:
     """Raise UserError if layer times are wanted that the package cannot tell, or nobody can."""
     if variables.command.get("profile") is not None:
-        profiling.check(resolved, one_board(variables, resolved))
+        layer_times.check(resolved, one_board(variables, resolved))
     elif variables.command.get("repeat") is not None:
         raise UserError("repeat=: doit run repeats runs to time them, with profile=FILE.json")
 
@@ -74,17 +77,17 @@ def _best(values: np.ndarray, tensor: Tensor, spec: OutputSpec) -> list[dict[str
     Values are real ones; stored integers stand beside those they mean.
     """
     flat = values.reshape(-1)
-    is_class = samples.is_class(values, tensor)
+    is_class = input_samples.is_class(values, tensor)
     is_stored = values.dtype.kind in "iu" and not is_class and bool(tensor.quantization)
     # That there is a name for each class was checked when the recipe was.
     labels = class_names.read(spec.labels) if spec.labels is not None else None
-    scores = samples.real_values(flat, tensor).astype(np.float64)
+    scores = input_samples.real_values(flat, tensor).astype(np.float64)
     if spec.postprocess == "softmax" and not is_class:
         with np.errstate(all="ignore"):  # an infinite score has no probability: NaN is shown
             scores = np.exp(scores - scores.max())
             scores /= scores.sum()
     rows = []
-    for place, index in enumerate(samples.ranking(values, _BEST, tensor), start=1):
+    for place, index in enumerate(input_samples.ranking(values, _BEST, tensor), start=1):
         row: dict[str, Any] = {"place": place, "class": index}
         if labels is not None:
             row["label"] = labels[index] if 0 <= index < len(labels) else "?"

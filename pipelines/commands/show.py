@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import actions, checking, show, tables
+from pipelines import show
+from pipelines.builds import agreement, publication
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
 from pipelines.errors import shown
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.plan import Plan
+from pipelines.output import printed_tables
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
@@ -22,7 +24,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         _layers(plan, resolved, pattern, variables)
         return
     if resolved.recipe.inputs or resolved.recipe.outputs:
-        checking.look(plan, resolved)
+        agreement.look(plan, resolved)
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()
@@ -32,10 +34,10 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         for field, value in resolved.hardware.model_dump(mode="json").items()
     ]
     states = [_row(state) for state in show.states(Workshop(plan))]
-    tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
-    tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
-    tables.show("stages", states, ["stage", "state", "why"])
-    package = actions.published(plan)
+    printed_tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
+    printed_tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
+    printed_tables.show("stages", states, ["stage", "state", "why"])
+    package = publication.published(plan)
     print(f"package: {shown(package)}{'' if package.exists() else ', not built yet'}")
     result = {
         "recipe": resolved.name,
@@ -44,14 +46,14 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         "hardware": hardware,
         "stages": states,
     }
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
-    from pipelines.tuning import alternatives, lowered
+    from pipelines.tuning import alternatives, lowering_rows
 
     workshop = Workshop(plan)
-    lowering = lowered.rows(workshop, resolved, pattern)
+    lowering = lowering_rows.rows(workshop, resolved, pattern)
     rows = alternatives.rows(workshop, resolved, pattern)
     shown = [
         {
@@ -61,21 +63,23 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
             "packing": _short(row["packing"]),
             "kernel": row["kernel"],
             "predicted kcycles": f"{row['predicted_cycles'] / 1e3:.1f}",
-            "measured us": tables.microseconds(row["measured_seconds"]) or row["failed"] or "",
+            "measured us": printed_tables.microseconds(row["measured_seconds"])
+            or row["failed"]
+            or "",
             "by": row["schedule"] or "",
         }
         for row in rows
     ]
     title = f"{resolved.name}: kernels by predicted cycles of {resolved.hardware.core}"
-    tables.show(
+    printed_tables.show(
         f"{resolved.name}: how layers become kernels",
         lowering,
         ["layer", "reads", "sums", "work", "finisher", "row"],
     )
     if shown:
-        tables.show(f"{title}, one thread", shown, list(shown[0]))
+        printed_tables.show(f"{title}, one thread", shown, list(shown[0]))
     result = {"recipe": resolved.name, "lowering": lowering, "kernels": rows}
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
 
 
 def _short(packing: str | None) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines import tables
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.plan import Plan
+from pipelines.output import printed_tables
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
+from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import reached
-from pipelines.remote.turns import Timing
 from pipelines.tuning import ledger
 from pipelines.tuning.candidates import Layer
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of, capped_of
@@ -50,7 +50,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     results = [_result(group) for group in tuner.groups]
     result = {"recipe": resolved.name, "trials": count, **results[0]}
     others = {"others": results[1:]} if results[1:] else {}
-    tables.write_json(variables.command.get("json"), result | others)
+    printed_tables.write_json(variables.command.get("json"), result | others)
 
 
 def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) -> None:
@@ -66,7 +66,7 @@ def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) ->
         {
             "layer": row["layer"] + (f" and {row['count'] - 1} alike" if row["count"] > 1 else ""),
             "predicted best": row["predicted"],
-            "us": tables.microseconds(row["predicted_seconds"]),
+            "us": printed_tables.microseconds(row["predicted_seconds"]),
             "measured best": row["best"],
             "takes": f"{row['ratio']:.2f} of it" if row["ratio"] is not None else "",
             "tried": row["tried"],
@@ -74,7 +74,7 @@ def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) ->
         }
         for row in rows
     ]
-    tables.show(title, shown, list(shown[0]))
+    printed_tables.show(title, shown, list(shown[0]))
     reasons = Counter(trial.failed for layer in group.layers for trial in layer.trials)
     for reason, number in reasons.most_common():
         if reason is not None:

@@ -6,14 +6,17 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from pipelines import floats, layerwise, packages, tables, verifying
+from pipelines import layerwise, verifying
+from pipelines.builds import opened_package
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import CheckError
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
-from pipelines.patterns import ALL
-from pipelines.plan import Plan
+from pipelines.evaluation import float_layers
+from pipelines.output import printed_tables
+from pipelines.recipe.layer_patterns import ALL
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.transport import Transport, reached
 
 THREADS = (1, 2, 3)
@@ -30,17 +33,17 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows: list[dict[str, Any]] = []
     for stage, found, seconds in verifying.after_stages(workshop):
         rows += _told(_rows(stage, found, round(seconds, 3)))
-    if said := floats.overflowing(workshop):
+    if said := float_layers.overflowing(workshop):
         print(said)
     boards = reached(variables.command.get("board"), resolved.hardware)
     for board in boards or (None,):
-        counts = THREADS if board else packages.threads(plan, THREADS)
+        counts = THREADS if board else opened_package.threads(plan, THREADS)
         rows += _library(workshop, (wanted,) if wanted else counts, board)
         unequal = "close" if any(row["verdict"] == "close" for row in rows) else "departs"
         rows += _program(plan, (wanted,) if wanted else THREADS, unequal, board)
     layers = _layers(workshop, variables.command.get("layer"))
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
-    tables.write_json(variables.command.get("json"), result)
+    printed_tables.write_json(variables.command.get("json"), result)
     strayed = [row for row in layers if row["verdict"] == "departs"]
     if strayed:
         raise CheckError(
@@ -62,7 +65,7 @@ def _library(
     try:
         for count, found, how in verifying.in_package(workshop, threads, board):
             rows += _told(_rows(f"library {how}, {_threads(count)}", found, None))
-    except packages.UnavailableError as why:
+    except opened_package.UnavailableError as why:
         rows += _told([_not_run("library", why)])
     return rows
 
@@ -74,11 +77,11 @@ def _program(
     rows: list[dict[str, Any]] = []
     try:
         for count in threads:
-            said, how = packages.replays(plan, count, board)
+            said, how = opened_package.replays(plan, count, board)
             verdict = "exact" if said.is_equal else unequal
             stage = f"program {how}, {_threads(count)}"
             rows += _told([{"stage": stage, "verdict": verdict, "detail": said.text}])
-    except packages.UnavailableError as why:
+    except opened_package.UnavailableError as why:
         rows += _told([_not_run("program", why)])
     return rows
 
@@ -97,7 +100,7 @@ def _layers(workshop: Workshop, pattern: str | None) -> list[dict[str, Any]]:
         shown = [row for row in rows if row["verdict"] not in ("exact", "new")]
     else:
         shown = rows
-    tables.show("layers", shown, ["stage", "layer", "verdict", "detail"])
+    printed_tables.show("layers", shown, ["stage", "layer", "verdict", "detail"])
     return rows
 
 
@@ -116,7 +119,7 @@ def _rows(
     ]
 
 
-def _not_run(what: str, why: packages.UnavailableError) -> dict[str, Any]:
+def _not_run(what: str, why: opened_package.UnavailableError) -> dict[str, Any]:
     return {"stage": what, "verdict": "not run", "detail": str(why)}
 
 

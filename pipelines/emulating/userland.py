@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
+from pipelines.store import atomic, keys
 
 COMMAND = "python -m pipelines.emulating.userland"
 MIRROR = "http://deb.debian.org/debian"

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipelines.modelling.decoding import Step
+from pipelines.modelling.arm_decoder import Step
 
 _WARM, _COUNTED = 8, 16
 """Rounds before a loop is taken to be steady, and those that are averaged."""

@@ -9,9 +9,9 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from pipelines import atomic
 from pipelines.errors import UserError
-from pipelines.keys import digest, tool_version
+from pipelines.store import atomic
+from pipelines.store.keys import digest, tool_version
 
 _SOURCES = ("plugin.c", "memory.h")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,undefs")

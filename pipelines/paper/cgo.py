@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.emulating.primitives import FLOATS, KERNEL, PACKED
+from pipelines.emulating.emulated_primitives import FLOATS, KERNEL, PACKED
 from pipelines.paper import cgo_kernels
-from pipelines.paper.emulated import cycles, of_litert
+from pipelines.paper.emulated_results import cycles, of_litert
 from pipelines.paper.figure import CGO, Bars, Figure, Part, Results, Table, mega, times
 from pipelines.paper.resnet18 import (
     FLOAT,
@@ -24,7 +24,7 @@ from pipelines.paper.resnet18 import (
     package,
     without_kernels,
 )
-from pipelines.reporting.parts import Bar
+from pipelines.reporting.page_parts import Bar
 
 _NOT_A_BOARD = (
     "The source timed a board beside TVM's float32 of 2020; these are modelled cycles, on one "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.emulating.primitives import FLOATS, PACKED
-from pipelines.paper.emulated import cycles, of_layer
+from pipelines.emulating.emulated_primitives import FLOATS, PACKED
+from pipelines.paper.emulated_results import cycles, of_layer
 from pipelines.paper.figure import Bars, Part, Results, Table, times
 from pipelines.paper.resnet18 import LAYERS, RECIPES, WHOLE, by_shape, threads_of
 from pipelines.paper.runs import run
-from pipelines.reporting.parts import Bar
+from pipelines.reporting.page_parts import Bar
 
 KERNELS = run("kernels isa=neon_aarch64 core=cortex-a53")
 SINGLE = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.paper.runs import Found, Run
-from pipelines.reporting.parts import Bar
+from pipelines.reporting.page_parts import Bar
 from pipelines.reporting.scatter import Axes, Point
 
 Kind = Literal["measured", "modelled", "computed", "stated"]

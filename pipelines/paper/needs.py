@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines import keys, load
-from pipelines.benching.engines import ENGINES
+from pipelines.benchmarks.engines import ENGINES
 from pipelines.emulating import userland
-from pipelines.emulating.command import lacking
-from pipelines.emulating.costs import pricing_of
-from pipelines.emulating.peers import GUESTS
+from pipelines.emulating.block_costs import pricing_of
+from pipelines.emulating.emulated_bench import lacking
+from pipelines.emulating.guest_engines import GUESTS
 from pipelines.errors import UserError
 from pipelines.paper.figure import Figure
+from pipelines.recipe import load
+from pipelines.store import keys
 
 
 def check(figures: Sequence[Figure]) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines import tables
-from pipelines.paper.emulated import beside_litert, cycles
+from pipelines.output import printed_tables
+from pipelines.paper.emulated_results import beside_litert, cycles
 from pipelines.paper.figure import QNN, Bars, Figure, Part, Results, Table, geomean, times
 from pipelines.paper.runs import Found, Run, run
-from pipelines.reporting.parts import Bar
+from pipelines.reporting.page_parts import Bar
 
 NETWORKS: Mapping[str, str] = {
     "resnet-18": "resnet18",
@@ -215,7 +215,7 @@ def _memory(name: str, sizes: Mapping[str, Any]) -> list[str]:
     weights, maps = sizes["weights_bytes"], sizes["memory_bytes"]
     floats = sizes["float_weights_bytes"] + sizes["float_memory_bytes"]
     each = f"{weights / floats:.0%} + {maps / floats:.0%}"
-    shown = [tables.size(size) for size in (weights, maps, floats)]
+    shown = [printed_tables.size(size) for size in (weights, maps, floats)]
     return [name, *shown, each, f"{(weights + maps) / floats:.0%}"]
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.emulating.primitives import FLOATS, PACKED
-from pipelines.paper.emulated import cycles, of_layer
+from pipelines.emulating.emulated_primitives import FLOATS, PACKED
+from pipelines.paper.emulated_results import cycles, of_layer
 from pipelines.paper.figure import Results
 from pipelines.paper.runs import Run, run
 

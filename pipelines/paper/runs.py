@@ -21,12 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import atomic, exit_status, keys, places
-from pipelines.benching.engines import ENGINES
-from pipelines.benching.origin import revision
-from pipelines.benching.page import RESULTS
-from pipelines.emulating.telling import CYCLES, INSTRUCTIONS
+from pipelines import exit_status, places
+from pipelines.benchmarks.engines import ENGINES
+from pipelines.benchmarks.result_origin import revision
+from pipelines.benchmarks.results_page import RESULTS
+from pipelines.emulating.result_tables import CYCLES, INSTRUCTIONS
 from pipelines.machine import core, processor
+from pipelines.store import atomic, keys
 
 KEPT = places.ARTIFACTS / "paper"
 SHIPPED = Path(__file__).with_name("results")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hw import host
-from hw.isa.tiles import FEATURES as TILES
+from hw.isa.tile_registers import FEATURES as TILES
 from hw.profile import Hardware
 from pipelines import machine
 from pipelines.errors import UserError, cut
-from pipelines.findings import Finding
-from pipelines.remote import facts, program
+from pipelines.output.findings import Finding
+from pipelines.remote import board_programs, facts
 from pipelines.remote.facts import Facts
 from pipelines.remote.ssh_errors import CONNECTION, refusal
 from pipelines.remote.transport import FOLDER, Transport, UnreachableError
@@ -87,7 +87,7 @@ def _connection(told: Facts) -> Finding:
 def _architecture(told: Facts, hardware: Hardware | None, is_local: bool) -> Finding:
     what, found = "system", told.architecture
     if not found:
-        known = ", ".join(program.ARCHITECTURES)
+        known = ", ".join(board_programs.ARCHITECTURES)
         said = f"its processor is called '{cut(told.machine, 50)}'"
         return Finding(what, "fault", said, f"accepted: {known}")
     is_mixed = told.bits == 32 and told.machine in ("aarch64", "arm64")
@@ -133,8 +133,8 @@ def _features(told: Facts, hardware: Hardware | None) -> Iterator[Finding]:
 
 
 def _libc(told: Facts) -> Finding:
-    least = ".".join(map(str, program.GLIBC))
-    if told.glibc is not None and told.glibc >= program.GLIBC:
+    least = ".".join(map(str, board_programs.GLIBC))
+    if told.glibc is not None and told.glibc >= board_programs.GLIBC:
         return Finding("C library", "ok", told.libc)
     named = cut(told.libc, 30)
     what = f"{named} is older than glibc {least}" if told.glibc else f"{named or 'unknown'}"

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any
 
-from pipelines.remote.deploying import BoardError
+from pipelines.remote.deployment import BoardError
 from pipelines.remote.transport import plain
 
 ANSWER_SECONDS = 60.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from pipelines.findings import Finding
+from pipelines.output.findings import Finding
 from pipelines.remote.transport import Ssh, Transport, UnreachableError
 
 CONNECTION = "connection"

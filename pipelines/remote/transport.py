@@ -22,7 +22,7 @@ from typing import IO, Protocol
 from hw.profile import Hardware
 from pipelines import paths
 from pipelines.errors import UserError
-from pipelines.remote.address import LOCAL, Board, boards
+from pipelines.remote.board_addresses import LOCAL, Board, boards
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
 
 FOLDER = ".cache/bitkiln"

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pipelines.errors import UserError
-from pipelines.remote.deploying import BoardError
+from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import FaultError, LostError
-from pipelines.remote.session import Session, Told
+from pipelines.remote.runner_session import Session, Told
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

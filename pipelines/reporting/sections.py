@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from pipelines import tables
-from pipelines.reporting.gathering import Facts
-from pipelines.reporting.parts import Bar, bars, table
-from pipelines.reporting.rated import LayerCosts, Rated
+from pipelines.output import printed_tables
+from pipelines.reporting.accuracy_files import LayerCosts, Rated
+from pipelines.reporting.page_parts import Bar, bars, table
+from pipelines.reporting.report_facts import Facts
 
 MOST_ROWS = 24
 """Rows of a table that is shown without being asked for."""
@@ -37,8 +37,10 @@ def beside_float(facts: Facts, library: int | None) -> Iterable[str]:
     ):
         ratio = f", {own / in_float:.2f} of float32's" if in_float else ""
         rows = [
-            Bar(f"{what}, float32", in_float, f"{tables.size(in_float)}, computed", "float"),
-            Bar(f"{what}, package", own, f"{tables.size(own)}{ratio}"),
+            Bar(
+                f"{what}, float32", in_float, f"{printed_tables.size(in_float)}, computed", "float"
+            ),
+            Bar(f"{what}, package", own, f"{printed_tables.size(own)}{ratio}"),
         ]
         yield bars(rows, f"{what} beside float32")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipelines.reporting import drawing
-from pipelines.reporting.gathering import LayerFacts
+from pipelines.reporting import drawings
+from pipelines.reporting.report_facts import LayerFacts
 
 _COLOURS = ("#3b6fb6", "#c8553d", "#5b8c5a", "#8d6ab8", "#b08b2e", "#4f9da6", "#a45c7a", "#6b7280")
 _HEATS = ("#dbe7f6", "#a9c6ea", "#6f9fd8", "#3b6fb6", "#1f4379")
@@ -70,7 +70,7 @@ def colours(layers: Sequence[LayerFacts]) -> Iterable[str]:
     """The rules that colour nodes and bars by what is picked, and show its legend."""
     for by in ("how", "precision"):
         for text, colour in legend(by, layers):
-            name = f"{by}-{drawing.slug('' if text == 'none' else text)}"
+            name = f"{by}-{drawings.slug('' if text == 'none' else text)}"
             yield f"#by-{by}:checked ~ .figure .{name} {{ fill: {colour}; }}\n"
     for number, colour in enumerate(_HEATS):
         yield f"#by-heat:checked ~ .figure .heat-{number} {{ fill: {colour}; }}\n"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import keys
 from pipelines.errors import UserError, shown
-from pipelines.runners.source import builder
+from pipelines.runners.source_builder import builder
+from pipelines.store import keys
 
 MANIFEST_VERSION = 1
 ABI_VERSION = 2

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
-from pipelines.patterns import is_meant
+from pipelines.recipe.layer_patterns import is_meant
+from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of, capped_of
-from stages.kernels.measured import Subject
-from stages.kernels.packings import packing_text
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import Subject
 
 
 def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:

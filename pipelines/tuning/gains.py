@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import tables
 from pipelines.errors import UserError, shown
+from pipelines.output import printed_tables
 from pipelines.tuning import ledger, ranking
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     rows = [_row(gain) for gain in found]
     title = "trials until a layer is within 2 % of its best kernel, and time after so many"
-    tables.show(title, rows, list(rows[0]))
+    printed_tables.show(title, rows, list(rows[0]))
     return 0
 
 

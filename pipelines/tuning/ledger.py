@@ -11,16 +11,12 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
 from pipelines.machine import EMULATED, is_here, processor
-
-if TYPE_CHECKING:
-    from pipelines.execute import Workshop
+from pipelines.store import atomic, keys
 
 RECORDS = keys.ROOT / "hw" / "records"
 _TOOLS = ("apache-tvm",)
@@ -143,15 +139,6 @@ def trials_of_core(core: str, isa: str) -> list[Trial]:
     """Return the trials of every machine with a core and an instruction set, oldest first."""
     found = (line for line in _lines() if isinstance(line, Trial))
     return [trial for trial in found if (trial.machine.core, trial.machine.isa) == (core, isa)]
-
-
-def key_of(base: Workshop) -> str | None:
-    """Return what a recipe's trials depend on: a stage's key, of a build that measured nothing.
-
-    None while what comes before the stage is not built.
-    """
-    address = base.address(base.plan.step("tuning"))
-    return address.key if address is not None else None
 
 
 def is_finished(key: str, count: int) -> bool:

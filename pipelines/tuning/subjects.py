@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.execute import validated
-from pipelines.measuring.loaded import Steps
+from pipelines.benchmarks.loaded_program import Steps
+from pipelines.builds.stage_calls import validated
 from stages import bitpacking, legalizing
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import is_plain
-from stages.kernels.measured import Subject
 from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.workloads import Subject
 from stages.options import LegalizeOptions
 
 

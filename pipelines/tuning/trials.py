@@ -17,21 +17,21 @@ from functools import partial
 from typing import Any
 
 from hw.profile import Hardware
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
 from pipelines.machine import check_runs
-from pipelines.plan import Plan
-from pipelines.remote.address import LOCAL, Board
-from pipelines.remote.session import Session, Told
+from pipelines.remote.board_addresses import LOCAL, Board
+from pipelines.remote.runner_session import Session, Told
+from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import Transport, transport
-from pipelines.remote.turns import Timing
 from pipelines.remote.worker_pool import WAITS, Failed, WorkerPool
-from pipelines.tuning import ledger, ranking
+from pipelines.tuning import finished_trials, ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
-from pipelines.tuning.preparing import Prepared, Preparing
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
-from pipelines.tuning.timing import Times, measure
+from pipelines.tuning.trial_libraries import Prepared, Preparing
+from pipelines.tuning.trial_timing import Times, measure
 
 HERE = Board(name=LOCAL, address=LOCAL)
 AHEAD = 2
@@ -104,7 +104,7 @@ class Tuner:
             for group in self.groups:
                 for _, session in group.sessions:
                     session.close()
-        key = ledger.key_of(self.base)
+        key = finished_trials.key_of(self.base)
         assert key is not None, "the recipe was just built"
         processors = (group.machine.processor for group in self.groups)
         ledger.append(Finished(finished=key, trials=count, processor=p) for p in processors)

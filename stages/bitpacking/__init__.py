@@ -5,20 +5,22 @@ Canonicalizing leaves calls of composites on logical tensors, such as levels `ui
 they lie in memory: bit planes or bytes with halos, weights in the order their kernel reads them,
 biases with every correction folded in. All models go one way (`run`):
 
-1. `Graph` (`graph.py`) says who gives each variable of `main` and who reads it.
-2. `choose` (`choosing.py`) picks a kernel for each linear layer (`layers.py`): the one measured
-   best, or predicted to be. It and the layout that it alone wants are a `LinearPlan` (`plans.py`).
-   A convolution of every channel on its own has a `DepthwisePlan` (`depthwise.py`).
+1. `Graph` (`call_graph.py`) says who gives each variable of `main` and who reads it.
+2. `choose` (`kernel_choice.py`) picks a kernel for each linear layer (`linear_layers.py`): the one
+   measured best, or predicted to be. It and the layout that it alone wants are a `LinearPlan`
+   (`plans.py`).
+   A convolution of every channel on its own has a `DepthwisePlan` (`depthwise_plans.py`).
 3. `solve` (`edges.py`) decides how each edge lies. An edge is a variable between the composite that
-   gives it and those that read it; a `Layout` (`layouts.py`) is its form, its halo, the padding of
-   its channels and the order of its rows. The solver joins the layouts that one tensor can serve,
-   stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and says what
-   each composite writes.
+   gives it and those that read it; a `Layout` (`edge_layouts.py`) is its form, its halo, the
+   padding of its channels and the order of its rows. The solver joins the layouts that one tensor
+   can serve, stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and
+   says what each composite writes.
 4. The walk makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
-   with a bias from `folding.py`; what follows sums, in as few bits as `sums.py` and `lines.py`
-   prove to be enough; results as they are wanted. `Places` (`places.py`) knows where each variable
-   lies by then. What no composite writes as a layer wants it, such as a graph input or computed
-   weights, is laid out in front of the layer (`conversions.py`, `matrices.py`).
+   with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py` and
+   `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
+   knows where each variable lies by then. What no composite writes as a layer wants it, such as a
+   graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
+   `computed_weights.py`).
 
 What a composite computes has the channels there are; what fills up words and blocks is stored
 behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these
@@ -30,15 +32,15 @@ from __future__ import annotations
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking import choosing
+from stages.bitpacking import kernel_choice
+from stages.bitpacking.call_graph import Caller, Graph
 from stages.bitpacking.composing import Composite
 from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.places import Places
 from stages.bitpacking.sums import converts_slowly
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.measured import Subject
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 
@@ -50,7 +52,7 @@ def run(
 ) -> Model:
     """Choose a kernel for every linear layer and a layout for every edge, and pack accordingly."""
     graph = Graph(model)
-    edges = solve(graph, choosing.choose(graph, options, offers, choices), hardware)
+    edges = solve(graph, kernel_choice.choose(graph, options, offers, choices), hardware)
     places, is_slow = Places(graph, edges), converts_slowly(hardware)
     for binding in graph.bindings:
         variable, expr = binding.var, binding.value
@@ -85,7 +87,7 @@ def _composite(places: Places, caller: Caller, is_slow: bool) -> None:
 
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return choosing.subjects(Graph(model), options, offers)
+    return kernel_choice.subjects(Graph(model), options, offers)
 
 
 def check(model: Model) -> None:

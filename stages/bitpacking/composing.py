@@ -12,9 +12,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.graph import Caller
-from stages.bitpacking.layouts import Layout, load, store
-from stages.bitpacking.lines import as_line
+from stages.bitpacking.affine_thresholds import as_line
+from stages.bitpacking.call_graph import Caller
+from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened

@@ -23,16 +23,16 @@ from typing import Any
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking.depthwise import depthwise_of
-from stages.bitpacking.graph import Caller, Graph
-from stages.bitpacking.layouts import FORMS, Layout, layout_of
+from stages.bitpacking.call_graph import Caller, Graph
+from stages.bitpacking.depthwise_plans import depthwise_of
+from stages.bitpacking.edge_layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
@@ -133,7 +133,7 @@ def _shares(plan: Plan) -> bool:
     """
     if plan.layer.of_levels or not isinstance(plan, LinearPlan):
         return True
-    return not plan.kernel.is_float and not plan.kernel.is_whole
+    return not plan.kernel.is_float and not plan.kernel.covers_layer
 
 
 def _check_axis(plan: Plan, joined: Stored | None) -> None:

@@ -9,18 +9,18 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.conversions import Conversions, to_bits
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.computed_weights import Matrix
+from stages.bitpacking.edge_layouts import Layout, layout_of
 from stages.bitpacking.edges import Edges
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout, layout_of
-from stages.bitpacking.matrices import Matrix
+from stages.bitpacking.layout_conversions import Conversions, to_bits
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import TILES
 from stages.graph.rewriting import Rewriting
+from stages.kernels.packed_winograd import tiles_for, to_tiles
 from stages.kernels.packing import round_up
-from stages.kernels.transformed import tiles_for, to_tiles
 
 
 class Places(Rewriting):

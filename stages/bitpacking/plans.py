@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.depthwise import DepthwisePlan
-from stages.bitpacking.folding import fold_bias, widened
-from stages.bitpacking.layers import Layer
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import fold_bias, widened
+from stages.bitpacking.depthwise_plans import DepthwisePlan
+from stages.bitpacking.edge_layouts import Layout
+from stages.bitpacking.linear_layers import Layer
 from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes
 from stages.graph.composites import is_batched
 from stages.kernels import packed
-from stages.kernels.groups import Groups, dense, taken
+from stages.kernels.channel_groups import Groups, dense, taken
+from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.transformed import packed_winograd
 
 Array = np.ndarray[Any, Any]
 

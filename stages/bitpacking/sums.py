@@ -19,11 +19,11 @@ import numpy as np
 
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
-from stages.bitpacking.layers import linear_name
-from stages.dialect.algebra import factor, numerators, offset
+from stages.bitpacking.linear_layers import linear_name
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
+from stages.dialect.numerators import factor, numerators, offset
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
 

@@ -17,14 +17,14 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Op
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph.bindings import needed_bindings, outputs_of, variables_in
-from stages.numerics.qdq_integers import MOVES
 
-_CLIPS = ("relax.nn.relu", "relax.clip")
-_JOINABLE = ("relax.nn.conv2d", "relax.matmul", "relax.add", "relax.subtract", "relax.multiply",
-             "relax.nn.avg_pool2d", "relax.mean", "relax.concat")  # fmt: skip
+_CLIPS = (names.RELU, names.CLIP)
+_JOINABLE = (names.CONV2D, names.MATMUL, names.ADD, names.SUBTRACT, names.MULTIPLY,
+             names.AVG_POOL2D, names.MEAN, names.CONCAT)  # fmt: skip
 """Operators that a ReLU or clip behind them joins."""
 
 
@@ -87,7 +87,7 @@ class _Deciding:
             return self._moved_from(self._expressions[value.tuple_value])
         if isinstance(value, Call) and isinstance(value.op, Op):
             name = str(value.op.name)
-            if name in MOVES or name == "relax.nn.max_pool2d":
+            if name in names.MOVEMENTS or name == names.MAX_POOL2D:
                 return variables_in(value)[0]
         return None
 
@@ -96,9 +96,9 @@ class _Deciding:
         if variable in self._outputs or len(self._readers[variable]) != 1:
             return False
         reader = self._expressions[self._readers[variable][0]]
-        if any(is_op(reader, name) for name in _CLIPS):
-            return any(is_op(value, name) for name in _JOINABLE)
-        return is_op(reader, "relax.add") and any(
+        if is_op(reader, *_CLIPS):
+            return is_op(value, *_JOINABLE)
+        return is_op(reader, names.ADD) and any(
             each in self._constants and shape_of(each.ty) == _bias_shape(value)
             for each in variables_in(reader)
         )
@@ -139,7 +139,7 @@ class _Deciding:
     def _shared(self, quantized: set[Any]) -> dict[Any, Any]:
         shared = {}
         for variable, value in self._expressions.items():
-            if variable in quantized and is_op(value, "relax.concat"):
+            if variable in quantized and is_op(value, names.CONCAT):
                 for each in variables_in(value):
                     if each in quantized and len(self._readers[each]) == 1:
                         shared[each] = variable
@@ -152,6 +152,6 @@ def _is_float(variable: Any) -> bool:
 
 def _bias_shape(value: Any) -> tuple[int, ...] | None:
     """The shape folding gives the bias of a product; None for other expressions."""
-    if is_op(value, "relax.nn.conv2d"):
+    if is_op(value, names.CONV2D):
         return (1, shape_of(value.ty)[1], 1, 1)
-    return shape_of(value.ty)[-1:] if is_op(value, "relax.matmul") else None
+    return shape_of(value.ty)[-1:] if is_op(value, names.MATMUL) else None

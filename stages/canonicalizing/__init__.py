@@ -12,10 +12,10 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
+from stages.canonicalizing.copy_shared_outputs import owned
 from stages.canonicalizing.grouping import Group, escaping, group, in_order
 from stages.canonicalizing.islands import islands
-from stages.canonicalizing.owning import owned
-from stages.canonicalizing.plain import group_plain
+from stages.canonicalizing.single_readers import group_plain
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder, ModelBuilder

@@ -5,16 +5,18 @@ Nothing here runs an operator or knows which there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 
-PREFIX = "relax.qnn."
-"""What names of the dialect's operators begin with."""
+from stages.dialect.dtypes import parse
+
 BYTES = ("int8", "uint8")
+Attrs = Mapping[str, Any]
+"""Attributes of a call by name: numbers, texts, and lists of numbers."""
 
 
 def attributes(call: Any) -> dict[str, Any]:
@@ -32,9 +34,9 @@ def _plain(value: Any) -> Any:
     return [_plain(element) for element in value]
 
 
-def is_op(expr: Any, name: str) -> bool:
-    """Whether `expr` calls the Relax operator `name` (full name, such as `relax.qnn.conv2d`)."""
-    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+def is_op(expr: object, *names: str) -> bool:
+    """Whether `expr` calls one of these Relax operators (full names, see `names.py`)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 
 
 def shape_of(tensor_type: Any) -> tuple[int, ...]:
@@ -58,13 +60,5 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8.
-
-    NumPy has no bfloat16, whose bits are stored as uint16.
-    """
-    if dtype == "bfloat16":
-        return np.dtype(np.uint16)
-    if dtype.startswith(("int", "uint")):
-        kind, bits = dtype.rstrip("0123456789"), int(dtype.lstrip("uint"))
-        return np.dtype(f"{kind}{max(8, 1 << (bits - 1).bit_length())}")
-    return np.dtype(dtype)
+    """The NumPy dtype that holds a dialect dtype (`DType.storage`)."""
+    return parse(dtype).storage

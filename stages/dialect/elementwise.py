@@ -19,26 +19,21 @@ from typing import Any, Protocol
 import numpy as np
 from tvm import te
 
-from stages.dialect.calls import PREFIX, dtype_of, shape_of, storage_dtype, tensor_type
-from stages.dialect.numbers import NUMPY, TIR
-from stages.dialect.registry import Infer, register
-from stages.dialect.sharing import shared
+from stages.dialect import names
+from stages.dialect.calls import Attrs, dtype_of, shape_of, storage_dtype, tensor_type
+from stages.dialect.let_bindings import shared
+from stages.dialect.names import PREFIX
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
+from stages.dialect.registry import Builder, Infer, register
 
 ELEMENTWISE = {
-    "relax.astype",
-    "relax.clip",
-    "relax.where",
-    "relax.nn.relu",
-    *(
-        f"relax.{name}"
-        for name in (
-            "add", "subtract", "multiply", "divide", "maximum", "minimum", "sign", "sqrt", "rsqrt",
-            "abs", "negative", "floor", "ceil", "round", "square", "less", "less_equal", "greater",
-            "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
-            "logical_not",
-        )
-    ),
-}  # fmt: skip
+    *(names.ADD, names.SUBTRACT, names.MULTIPLY, names.DIVIDE, names.MAXIMUM, names.MINIMUM),
+    *(names.SIGN, names.SQRT, names.RSQRT, names.ABS, names.NEGATIVE, names.FLOOR, names.CEIL),
+    *(names.ROUND, names.SQUARE, names.RELU, names.CLIP, names.WHERE, names.ASTYPE),
+    *(names.LESS, names.LESS_EQUAL, names.GREATER, names.GREATER_EQUAL, names.EQUAL),
+    *(names.NOT_EQUAL, names.LOGICAL_AND, names.LOGICAL_OR, names.LOGICAL_XOR, names.LOGICAL_NOT),
+}
 """Full names of the operators that passes may fuse, fold and move through transposes and reshapes:
 their operands broadcast. Registering adds to it what checks no operands of its own."""
 
@@ -50,7 +45,7 @@ WIDENED: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that may also come in 32 bits."""
 
 Arithmetic = Callable[..., Any]
-ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
+ResultType = Callable[[Sequence[str], Attrs], str]
 """Operand dtypes and attributes → dtype of the result."""
 
 
@@ -105,12 +100,12 @@ def of_type(dtype: str) -> ResultType:
     return lambda _dtypes, _attrs: dtype
 
 
-def by_attribute(_dtypes: Sequence[str], attrs: Mapping[str, Any]) -> str:
+def by_attribute(_dtypes: Sequence[str], attrs: Attrs) -> str:
     """The attribute `dtype` names the result's dtype."""
     return str(attrs["dtype"])
 
 
-def as_first(dtypes: Sequence[str], _attrs: Mapping[str, Any]) -> str:
+def as_first(dtypes: Sequence[str], _attrs: Attrs) -> str:
     """The result has the dtype of the first operand."""
     return dtypes[0]
 
@@ -125,7 +120,7 @@ def elementwise(
     widened: Sequence[str] = (),
     rows: Sequence[str] = (),
     infer: Infer | None = None,
-) -> Callable[[Arithmetic], Callable[..., Any]]:
+) -> Callable[[Arithmetic], Builder]:
     """Register `qnn.<name>`; decorates its arithmetic and returns the Relax call builder.
 
     `accepts` lists the dtypes an operand may have; of those in `widened` only the value counts, so
@@ -138,7 +133,7 @@ def elementwise(
     tables = [arguments.index(argument) for argument in rows]
     apart = {*positions, *tables}
 
-    def broadcast(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def broadcast(types: Sequence[Any], attrs: Attrs) -> Any:
         for argument, kind in zip(arguments, types, strict=True):
             accepted = (accepts or {}).get(argument)
             if accepted and dtype_of(kind) not in accepted:
@@ -153,7 +148,7 @@ def elementwise(
             raise ValueError(f"operands of shapes {listed} do not broadcast") from error
         return tensor_type(shape, result([dtype_of(kind) for kind in types], attrs))
 
-    def decorate(arithmetic: Arithmetic) -> Callable[..., Any]:
+    def decorate(arithmetic: Arithmetic) -> Builder:
         def meaning(*operands: Any, **attrs: Any) -> Any:
             dtype = result([str(operand.dtype) for operand in operands], attrs)
             read = [NumpyRows(o) if i in tables else o for i, o in enumerate(operands)]
@@ -193,9 +188,7 @@ def elementwise(
         if infer is None:
             ELEMENTWISE.add(PREFIX + name)
             WHOLE[PREFIX + name] = tuple(positions)
-        registered = register(name, arguments, infer or broadcast, legalize)
-        build: Callable[..., Any] = registered(meaning)
-        return build
+        return register(name, arguments, infer or broadcast, legalize)(meaning)
 
     return decorate
 

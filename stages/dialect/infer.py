@@ -6,12 +6,11 @@ raises ValueError, to which the registry adds the operator's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
-
-Attrs = Mapping[str, Any]
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
+from stages.dialect.dtypes import is_integer, limits, parse
 
 
 def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
@@ -32,7 +31,7 @@ def _of_rank(kind: Any, rank: int, what: str) -> tuple[int, ...]:
 
 def _integer(kind: Any, what: str) -> None:
     dtype = dtype_of(kind)
-    _require(dtype.startswith(("int", "uint")), f"{what} of {dtype}; integers are expected")
+    _require(is_integer(dtype), f"{what} of {dtype}; integers are expected")
 
 
 def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
@@ -82,7 +81,7 @@ def _accumulator(attrs: Attrs) -> str:
 
 def _number(kind: Any, what: str, accumulator: str) -> None:
     """Integers are added up as integers, floats as floats."""
-    if not accumulator.startswith("float"):
+    if not parse(accumulator).is_float:
         _integer(kind, what)
         return
     dtype = dtype_of(kind)
@@ -131,20 +130,10 @@ def sum_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
     return _pool(types, attrs, "int32")
 
 
-def limits(dtype: str) -> tuple[int, int]:
-    """The smallest and the largest integer of a dialect dtype."""
-    bits = int(dtype.lstrip("uint"))
-    return (
-        (0, (1 << bits) - 1)
-        if dtype.startswith("u")
-        else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    )
-
-
 def _result(types: Sequence[Any], attrs: Attrs, low: int, high: int) -> Any:
     dtype = attrs["dtype"]
     _require(
-        isinstance(dtype, str) and dtype.startswith(("int", "uint")),
+        isinstance(dtype, str) and is_integer(dtype),
         f"a result of {dtype}; integers are expected",
     )
     smallest, largest = limits(dtype)

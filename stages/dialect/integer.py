@@ -1,24 +1,24 @@
 """Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
 
-Between two of them no float tensor exists. NumPy meanings of products are exact (`windows.py`).
+Between two of them no float tensor exists. NumPy meanings of products are exact (`convolve.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from stages.dialect import infer, legalize
-from stages.dialect.algebra import numerators
+from stages.dialect.calls import Attrs
+from stages.dialect.convolve import convolve, pad_spatial, windows
 from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
-from stages.dialect.windows import convolve, pad_spatial, windows
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def _conv2d_meaning(
@@ -158,7 +158,7 @@ def saturate(m: Numbers, data: Value, *, offset: int, low: int, high: int, dtype
     return clip(m, m.cast(data, "int32") + offset, low, high, "int32")
 
 
-def _quantize_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _quantize_type(types: Sequence[Any], attrs: Attrs) -> Any:
     # Here, not in `infer`: kernels share that file, and no kernel depends on QONNX's roundings.
     if (rounding := attrs["rounding"]) not in MODES:
         raise ValueError(f"rounding mode {rounding}; known: {', '.join(MODES)}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from stages.dialect.algebra import factor, offset
+from stages.dialect.numerators import factor, offset
 
 Expression = Callable[..., Any]
 

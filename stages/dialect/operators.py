@@ -1,8 +1,8 @@
 """The operators of all rooms by name: for whoever runs operators that it does not import.
 
 A stage that reads this file, be it through others, has every file of the rooms in its key, since it
-may run any of them (`pipelines.keys`). Who only reads calls takes `calls.py`; who calls operators
-that it knows imports their files.
+may run any of them (`pipelines.store.keys`). Who only reads calls takes `calls.py`; who calls
+operators that it knows imports their files.
 """
 
 from __future__ import annotations

@@ -6,17 +6,14 @@ TVM's own operators do; without one it takes a form that every processor has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
 from hw.arm_cores import arm_core
-from stages.dialect.nearest import nearest_by_fcvtns
-
-if TYPE_CHECKING:
-    from stages.dialect.numbers import Numbers, Value
+from stages.dialect.fcvtns import nearest_by_fcvtns
 
 
 def has_fma() -> bool:
@@ -108,25 +105,3 @@ def saturated(x: Any, zero_point: int) -> Any:
 def _architecture() -> str:
     target = Target.current()
     return "" if target is None else str(target.attrs.get("mtriple", "")).partition("-")[0]
-
-
-def rounded_once(m: Numbers, left: Value, right: Value, addend: Value) -> Value:
-    """`left * right + addend` of float32, rounded once, by float64.
-
-    There the product is exact. What the sum loses is found (Knuth, The Art of Computer Programming
-    2, 4.2.2, theorem B) and kept in its last bit, so that rounding it once more, to float32, is
-    right: rounding to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
-    IEEE Transactions on Computers 57(4), 2008).
-    """
-    factors = m.cast(left, "float64"), m.cast(right, "float64")
-    product, moved = m.product(*factors), m.cast(addend, "float64")
-    total = product + moved
-    part = total - product
-    lost = (product - (total - part)) + (moved - part)
-    zero = m.constant(0, "float64")
-    none, one = m.constant(0, "int64"), m.constant(1, "int64")
-    upwards = m.where(lost > zero, one, m.where(lost < zero, -one, none))
-    outwards = m.where(total > zero, upwards, -upwards)
-    bits = m.bits_of(total, "int64")
-    odd = m.where((bits & one) == none, bits + outwards, bits)
-    return m.cast(m.bits_of(odd, "float64"), "float32")

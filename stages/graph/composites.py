@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
-from stages.dialect import batched
-from stages.dialect.algebra import factor, numerators
+from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.depthwise import MAX_TAPS
-from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
-from stages.kernels.offers import weight_limit_of
+from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
+from stages.kernels.packed_depthwise import MAX_TAPS
 from stages.kernels.packing import round_up
-from stages.kernels.widening import widened
+from stages.kernels.selection import weight_limit_of
+from stages.kernels.widened_windows import widened
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -45,7 +45,7 @@ MAX_PLANES = 3
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.FLOAT_BATCH_DENSE)
+ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batch_matmul.FLOAT_BATCH_DENSE)
 """Products of floats for micro-kernels."""
 
 POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
@@ -184,14 +184,14 @@ def is_float_product(call: Any) -> bool:
 def is_batched(call: Any) -> bool:
     """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
     bytes, and of signed ones or what they are from 128 on."""
-    if is_op(call, batched.FLOAT_BATCH_DENSE):
+    if is_op(call, batch_matmul.FLOAT_BATCH_DENSE):
         return True
-    if not is_op(call, batched.BATCH_DENSE):
+    if not is_op(call, batch_matmul.BATCH_DENSE):
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
     points = attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"]
-    stored = {"int8": 0, "uint8": 2 * batched.BYTE_POINT}
+    stored = {"int8": 0, "uint8": 2 * batch_matmul.BYTE_POINT}
     return data == "uint8" and weight in stored and points == (0, stored[weight])
 
 

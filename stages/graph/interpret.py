@@ -15,7 +15,7 @@ from tvm.ir import Call, GlobalVar, Op
 
 from stages.dialect.calls import attributes, shape_of
 from stages.dialect.operators import OPERATORS
-from stages.dialect.standard import STANDARD
+from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.graph.collecting import pictures_of, together
 from stages.kinds import Model

@@ -15,16 +15,17 @@ from stages.dialect.calls import dtype_of, shape_of, tensor_types
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, output_names, quantization_of
-from stages.importing import closeness, describing
-from stages.importing.converters import convert
-from stages.importing.ends import ends
+from stages.importing import closeness
+from stages.importing.boundary_operators import ends
 from stages.importing.formats import format_of
-from stages.importing.onnx_reader import read
-from stages.importing.oracle import Oracle, evaluate
+from stages.importing.onnx import onnx_description as describing
+from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_reader import read
+from stages.importing.onnx.oracle import Oracle, evaluate
 from stages.importing.samples import ELSEWHERE, Draw, draw, draw_stored
 from stages.importing.starter import starter_recipe, takes_pictures
 from stages.kinds import Golden, Model, Table
-from stages.numerics.session import islands_of
+from stages.numerics.onnx_islands import islands_of
 from stages.options import GoldenOptions, ImportOptions
 
 __all__ = [

@@ -19,7 +19,7 @@ from stages.dialect.calls import dtype_of, is_op, tensor_types
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, output_names, variables_in
 from stages.kinds import Model
-from stages.numerics.session import ATTRIBUTE, CLOSE, Island, islands_of, written
+from stages.numerics.onnx_islands import ATTRIBUTE, CLOSE, Island, islands_of, written
 
 Array = np.ndarray[Any, Any]
 _EXACT = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile

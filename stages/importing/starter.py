@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from stages.importing.conventions import IMAGENET, picture_of, pixels_of
+from stages.importing.image_preprocessing import IMAGENET, picture_of, pixels_of
 from stages.kinds import Table
 
 _MOST_CLASSES = 100_000
@@ -25,7 +25,7 @@ def starter_recipe(
 ) -> str:
     """A recipe, as YAML text, that builds the described file for this machine.
 
-    Its `ends`, of `stages.importing.ends`, may be missing where the file is not supported.
+    Its `ends`, of `boundary_operators`, may be missing where the file is not supported.
     `labels` are files of class names by output.
     """
     widths = sorted(

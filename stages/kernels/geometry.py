@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from stages.kernels.groups import WHOLE, Groups
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.kernels.channel_groups import WHOLE, Groups
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.widening import Widened, widened
-from stages.kernels.winograd import WINDOW, Transform, transforms_of
+from stages.kernels.widened_windows import Widened, widened
+from stages.kernels.winograd_transforms import WINDOW, Transform, transforms_of
 
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
-PHASED = 0.9
+POLYPHASE_GAIN = 0.9
 """The part of the time that layers are predicted to take, at most, with data in phases: 0.94 was
 1.04 as timed. No prediction counts that results of joined rows find their places one by one."""
 LEAST_VECTOR = 8
@@ -65,7 +65,7 @@ class Geometry:
         return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
 
     @property
-    def as_stacked(self) -> Geometry | None:
+    def as_row_packed(self) -> Geometry | None:
         """The same layer on a picture of few channels whose rows are stacked by two.
 
         Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
@@ -84,7 +84,7 @@ class Geometry:
         )
 
     @property
-    def as_phased(self) -> Geometry | None:
+    def as_polyphase(self) -> Geometry | None:
         """The same layer on a picture whose rows lie in as many phases as windows move by.
 
         The rows of a window's next position then follow those of this one, so that no positions
@@ -151,7 +151,7 @@ class Geometry:
             rows |= {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):
             return False
-        if signature.is_whole:
+        if signature.covers_layer:
             return self._has_passes(signature.rows)
         return signature.rows <= max(self.output_width, self._positions)
 

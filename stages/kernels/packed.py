@@ -16,22 +16,22 @@ from pydantic import TypeAdapter
 from tvm import te, tirx
 
 from stages.dialect.calls import attributes, is_op, shape_of, storage_dtype, tensor_type
+from stages.dialect.convolve import windows
 from stages.dialect.registry import register
-from stages.dialect.windows import windows
+from stages.kernels.channel_groups import groups_of, put_back
 from stages.kernels.family_text import from_plain, to_plain
-from stages.kernels.groups import groups_of, put_back
-from stages.kernels.methods import WORD_BITS, Stored
+from stages.kernels.lut import pack_lut
+from stages.kernels.operand_storage import WORD_BITS, Stored
 from stages.kernels.packing import (
     pack_activations,
+    pack_rows,
     raw_sums,
     round_up,
-    stack_rows,
     unpack_activations,
     unpack_planes,
     unpack_weights,
 )
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.tables import pack_tables
 
 Array = np.ndarray[Any, Any]
 _SIGNATURE = TypeAdapter(KernelSignature)
@@ -60,6 +60,7 @@ def signature_text(signature: KernelSignature) -> str:
     """A signature as canonical JSON, the form it has as an attribute."""
     data = asdict(signature)
     data["products"] = None if signature.products is None else to_plain(signature.products)
+    data["tables"] = data.pop("lut")  # the text keeps its spelling: kernels' names depend on it
     if signature.word_bits == WORD_BITS:
         del data["word_bits"]  # names of compiled kernels depend on the text
     if signature.stored is not None and not signature.inner:
@@ -72,6 +73,7 @@ def parse_signature(text: str) -> KernelSignature:
     data = json.loads(text)
     if data["products"] is not None:
         data["products"] = from_plain(data["products"])
+    data["lut"] = data.pop("tables")
     return _SIGNATURE.validate_python(data)
 
 
@@ -236,7 +238,7 @@ def to_bytes(
     padded = np.pad(widened, around, constant_values=fill)
     rows = np.arange(padded.shape[1])
     padded[:, stored_row(rows, len(rows), phases)] = padded.copy()
-    result = stack_rows(padded, stacked)
+    result = pack_rows(padded, stacked)
     return result if len(result) > 1 else result[0]
 
 
@@ -292,7 +294,7 @@ def to_tables(levels: Array, *, halo: Sequence[int], bits: int, balanced: bool) 
     """Levels [1, H, W, C] as uint8 [Hp, Wp, 4 * Cp]: 16 sums of every four; a halo of level 0."""
     top, left, bottom, right = halo
     padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
-    return pack_tables(padded, bits, bool(balanced))
+    return pack_lut(padded, bits, bool(balanced))
 
 
 def _cropped_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 Op = Literal["and", "xor", "choose_a", "choose_w"]

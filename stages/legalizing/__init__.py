@@ -15,25 +15,26 @@ import numpy as np
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.dialect import batched, integer
-from stages.dialect.algebra import numerators
+from stages.dialect import batch_matmul, integer
 from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
 from stages.graph.rewriting import Rewriting
-from stages.kernels.groups import dense
-from stages.kernels.measured import Subject
-from stages.kernels.offers import Method
+from stages.kernels.candidates import Method
+from stages.kernels.channel_groups import dense
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
+from stages.layer_options import is_match
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
-from stages.legalizing.direct import legalize
-from stages.options import LegalizeOptions, is_match
+from stages.legalizing.legalize_products import legalize
+from stages.options import LegalizeOptions
 
 __all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
-NAMED = (*LINEAR, *ON_FLOATS, batched.BATCH_DENSE)
+NAMED = (*LINEAR, *ON_FLOATS, batch_matmul.BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
 
 

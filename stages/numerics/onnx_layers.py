@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
+from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.infer import output_size
 from stages.dialect.processor import nearest
 from stages.dialect.registry import register
-from stages.dialect.windows import pad_spatial, windows
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
-def _infer_sums(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _infer_sums(types: Sequence[Any], attrs: Attrs) -> Any:
     shape, kernel, padding = shape_of(types[0]), attrs["kernel"], attrs["padding"]
     if len(shape) != 4 or dtype_of(types[0]) != "float32":
         raise ValueError(f"data of {dtype_of(types[0])} {list(shape)}; float32 NHWC is expected")
@@ -92,7 +91,7 @@ def window_sum2d(
     return total
 
 
-def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def _infer_softmax(types: Sequence[Any], _attrs: Attrs) -> Any:
     if dtype_of(types[0]) not in ("int8", "uint8"):
         raise ValueError(f"data of {dtype_of(types[0])}; int8 and uint8 are expected")
     if dtype_of(types[1]) != "float32" or shape_of(types[1]) != (256,):

@@ -27,12 +27,10 @@ from typing import Any
 from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.kinds import Model
-from stages.numerics import qdq_integers, qdq_onnx
-from stages.numerics.qdq_rewriting import Rewriting
-from stages.numerics.session import ATTRIBUTE, PLAIN, Session, islands_of, written
-
-QUANTIZE = "relax.qnn.quantize_linear"
-DEQUANTIZE = "relax.qnn.dequantize_linear"
+from stages.numerics import qdq_integers, qdq_onnx, qdq_onnx_pools
+from stages.numerics.linear_quantizers import dequantize_linear, quantize_linear
+from stages.numerics.onnx_islands import ATTRIBUTE, PLAIN, Session, islands_of, written
+from stages.numerics.qdq_rewriter import QdqRewriter
 
 
 def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
@@ -44,7 +42,7 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     `session` is what else ONNX Runtime knows of the graph.
     """
     main = model.module["main"]
-    graph = Rewriting(model, session)
+    graph = QdqRewriter(model, session)
     for binding in bindings_of(main):
         _visit(graph, binding.var, binding.value, numerics)
     outputs = [graph.value(output) for output in outputs_of(main)]
@@ -59,11 +57,11 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     return graph.builder.model(outputs, output_names(model), attrs=attrs)
 
 
-def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
+def _visit(graph: QdqRewriter, variable: Any, value: Any, numerics: str) -> None:
     """Apply the first rule that fits a binding of the source."""
-    if is_op(value, DEQUANTIZE):
+    if is_op(value, dequantize_linear.name):
         graph.note_dequantized(variable, value)
-    elif is_op(value, QUANTIZE):
+    elif is_op(value, quantize_linear.name):
         grid = graph.grid(value)
         if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
             return
@@ -76,7 +74,7 @@ def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
     else:
         qdq_integers.move(graph, variable, value)
         if variable.name in graph.session.reductions:
-            qdq_onnx.reduce(graph, variable, value)
+            qdq_onnx_pools.reduce(graph, variable, value)
 
 
 def _is_whole(call: Any, limits: tuple[int, int]) -> bool:

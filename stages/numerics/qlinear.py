@@ -15,12 +15,12 @@ from tvm import relax
 
 from stages.dialect import integer
 from stages.dialect.calls import shape_of
-from stages.dialect.numbers import NUMPY
-from stages.numerics import linear, onnx, onnx_layers, onnx_tables
-from stages.numerics.grid import Grid, limits_of
+from stages.dialect.dtypes import limits
+from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
+from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
+from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
-
-Array = np.ndarray[Any, Any]
 
 
 class Emitter(Protocol):
@@ -157,7 +157,7 @@ def average(
     divided = _divided(to, layer, data, count, grids[0], [windows])
     out = grids[1]
     low, high = out.limits
-    call = onnx.quantize_inside(
+    call = onnx_elementwise.quantize_inside(
         divided,
         to.tensor(f"{layer}.scale", out.scale.reshape(())),
         zero_point=out.point,
@@ -187,7 +187,7 @@ def average_of_floats(
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
     point = to.tensor(f"{layer}.out_zero_point", np.array(out.point, out.dtype))
-    call = linear.quantize_linear(divided, scale, point, low=low, high=high)
+    call = linear_quantizers.quantize_linear(divided, scale, point, low=low, high=high)
     return to.emit(call, f"{layer}.quantized")
 
 
@@ -198,7 +198,7 @@ def _divided(
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
     scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
     zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
-    sums = to.emit(linear.dequantize_linear(data, scale, zero_point), f"{layer}.float")
+    sums = to.emit(linear_quantizers.dequantize_linear(data, scale, zero_point), f"{layer}.float")
     for kernel, strides, padding in windows:
         call = onnx_layers.window_sum2d(
             sums, kernel=kernel, strides=strides, padding=padding, accumulator="float32"
@@ -209,7 +209,7 @@ def _divided(
 
 def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
     """QLinearSoftmax of bytes along the last axis."""
-    entries = onnx_tables.exponentials(grid.factor, shape_of(data.ty)[-1])
+    entries = onnx_luts.exponentials(grid.factor, shape_of(data.ty)[-1])
     call = onnx_layers.qlinear_softmax(
         data,
         to.tensor(f"{layer}.table", entries),
@@ -240,7 +240,7 @@ def add(
     low, high = out.limits
     fits = bool(max(*ratios) <= 2**18 and abs(fixed) <= 2**29)  # of bytes, moved by as much at most
     operands.append(to.tensor(f"{layer}.fixed", fixed))
-    call = onnx.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
+    call = onnx_elementwise.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
     return to.emit(call, layer)
 
 
@@ -254,10 +254,12 @@ def add_of_computed(
         to.emit(relax.op.divide(each, scales[2]), f"{layer}.{side}_ratio")
         for side, each in zip(("lhs", "rhs"), scales, strict=False)
     ]
-    fixed = onnx.qlinear_add_fixed(ratios[0], points[0], ratios[1], points[1], points[2])
+    fixed = onnx_elementwise.qlinear_add_fixed(
+        ratios[0], points[0], ratios[1], points[1], points[2]
+    )
     operands = [*_as_added(lhs, rhs, *ratios), to.emit(fixed, f"{layer}.fixed")]
-    low, high = limits_of(dtype)
-    return to.emit(onnx.qlinear_add(*operands, low=low, high=high), layer)
+    low, high = limits(dtype)
+    return to.emit(onnx_elementwise.qlinear_add(*operands, low=low, high=high), layer)
 
 
 def _as_added(lhs: Any, rhs: Any, lhs_ratio: Any, rhs_ratio: Any) -> list[Any]:
@@ -284,7 +286,7 @@ def multiply(
     """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     low, high = out.limits
     ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
-    call = onnx.qlinear_mul(
+    call = onnx_elementwise.qlinear_mul(
         lhs,
         rhs,
         to.tensor(f"{layer}.ratio", ratio),

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from hw.profile import Hardware
 from stages.kinds import Golden, HeldFiles, Model, Table
-from stages.numerics.session import islands_of
+from stages.numerics.onnx_islands import islands_of
 from stages.options import PackageOptions
 from stages.packaging.compiling.kernel_objects import Memo
 from stages.packaging.files.package_files import assemble

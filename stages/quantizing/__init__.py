@@ -7,21 +7,21 @@ requantization, exact against the source's own arithmetic. What has no integer f
 from __future__ import annotations
 
 from stages.graph.composites import is_plain
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 from stages.options import QuantizeOptions
-from stages.quantizing.batches import always_apart, apart
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
-from stages.quantizing.columns import even_columns
-from stages.quantizing.floating import floated
-from stages.quantizing.halves import halved
-from stages.quantizing.matrices import on_kernels
-from stages.quantizing.of_one_byte import of_one_byte
-from stages.quantizing.opening import opened
-from stages.quantizing.rewrite import rewrite
-from stages.quantizing.turning import turned
-from stages.quantizing.unrowing import unrowed
+from stages.quantizing.fit_matrix_products import on_kernels
+from stages.quantizing.fuse_byte_functions import of_one_byte
+from stages.quantizing.lift_rows import opened
+from stages.quantizing.negate_falling_channels import turned
+from stages.quantizing.pad_columns import even_columns
+from stages.quantizing.quantize_layers import rewrite
+from stages.quantizing.rescale_in_float32 import floated
+from stages.quantizing.round_to_halves import halved
+from stages.quantizing.sink_reshapes import unrowed
+from stages.quantizing.split_batch import always_apart, apart
 
 __all__ = ["check", "run"]
 

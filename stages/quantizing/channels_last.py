@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect import floats, integer
+from stages.dialect import float_linear, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.windows import pad_spatial, windows
+from stages.dialect.convolve import pad_spatial, windows
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.graph.rewriting import Rewriting
-from stages.kernels import direct
+from stages.kernels import direct_operators as direct
 from stages.kinds import Model
 from stages.numerics.onnx_layers import window_sum2d
 
@@ -107,7 +107,7 @@ def dense(builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str)
     if len(outer) > 1:
         data = builder.emit(relax.op.reshape(data, (prod(outer), depth)), f"{name}.rows")
     tensor = builder.tensor(f"{call.args[1].name}.oi", np.ascontiguousarray(weight.T))
-    product = builder.emit(floats.float_dense(data, tensor), name)
+    product = builder.emit(float_linear.float_dense(data, tensor), name)
     if len(outer) == 1:
         return product
     return builder.emit(relax.op.reshape(product, shape_of(call.ty)), f"{name}.unrowed")
@@ -141,7 +141,7 @@ def convolution(
     if is_simple(call) and not is_exact:
         turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = builder.tensor(f"{weights}.ohwi", turned)
-        return floats.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
+        return float_linear.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
     if is_exact:
         data = builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
     turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.floats import float_conv2d
+from stages.dialect.float_linear import float_conv2d
 from stages.errors import NoIntegerFormError, StageError
 from stages.graph import interpret
 from stages.graph.bindings import variables_in
@@ -18,9 +18,9 @@ from stages.kinds import Model
 from stages.quantizing.chain import Step, step
 from stages.quantizing.channels_last import convolution, padded
 from stages.quantizing.constants import integer_constant
-from stages.quantizing.quantizers import Quantizer, UniformQuantizer
+from stages.quantizing.exact_resummation import Sums, settled
 from stages.quantizing.requantizing import quantize_chain
-from stages.quantizing.settling import Sums, settled
+from stages.quantizing.source_quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.values import (
     Chain,
     Grid,

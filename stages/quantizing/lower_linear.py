@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
+from stages.dialect.numerators import numerators
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value

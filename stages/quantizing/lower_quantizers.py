@@ -10,7 +10,11 @@ from stages.dialect.calls import attributes, shape_of
 from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import features_are_channels
-from stages.quantizing.quantizers import BipolarQuantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.source_quantizers import (
+    BipolarQuantizer,
+    ThresholdQuantizer,
+    UniformQuantizer,
+)
 from stages.quantizing.values import Value
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from stages.dialect import integer
 from stages.graph.builder import ModelBuilder
 from stages.quantizing.chain import Step, affine, breakpoints, direction, evaluate
-from stages.quantizing.quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.source_quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Chain, Quantized
 
 Array = np.ndarray[Any, Any]

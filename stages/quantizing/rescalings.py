@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.algebra import factor, numerators, offset
 from stages.dialect.calls import attributes, dtype_of
-from stages.dialect.infer import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.dtypes import limits
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
 from stages.numerics import tflite
 from stages.numerics.rescale import fits
-from stages.quantizing.lines import Line, fitted, joined, stairs
+from stages.quantizing.affine_requantization import Line, fitted, joined, stairs
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.algebra import factor, offset, unit
+from stages.dialect.numerators import factor, offset, unit
 from stages.quantizing.chain import Step, Steps, affine, direction
 
 Array = np.ndarray[Any, Any]

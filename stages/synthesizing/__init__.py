@@ -1,9 +1,9 @@
 """Synthesizing: the engine that finds, proves and writes the inner loops.
 
-`offer` says which kernels there are for the products of a model and what each costs on the core;
-legalizing and bit-packing choose among them. `run` writes the bodies of those chosen, each with its
-proof. Both belong to products and signatures, not to layers: models and recipes for one core share
-them.
+`enumerate_kernels` lists the candidate kernels for the products of a model, with the predicted cost
+of each on the core; legalizing and bit-packing choose among them. `run` writes the bodies of those
+chosen, each with its proof. Both depend on products and signatures alone, not on layers: models and
+recipes for one core share them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.dialect.batched import BATCH_DENSE
+from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import (
@@ -28,43 +28,44 @@ from stages.graph.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.kernels.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
+from stages.kernels.candidates import to_table
 from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.packed_winograd import inputs_of
+from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import encoding_of
-from stages.kernels.transformed import inputs_of
 from stages.kinds import Model, Table
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import certify
+from stages.synthesizing.enumeration import candidates_for
 from stages.synthesizing.microkernel import kernel_text
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.tiles import shaping_text
+from stages.synthesizing.tile_body import shaping_text
 
-__all__ = ["check", "offer", "run", "wanted"]
+__all__ = ["check", "enumerate_kernels", "run", "wanted"]
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 BYTES = Problem(8, 8, "signed")
-"""What products of an integer model are offered kernels for, but those of few bits."""
-SPANS = Problem(8, 9, "signed")
+"""The problem of an integer model's products, but those of few bits."""
+WIDE_WEIGHTS = Problem(8, 9, "signed")
 """The same with weights that no byte holds."""
 
 
-def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
-    """Name of a problem → offers, for every product of levels in a quantized model."""
+def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
+    """Name of a problem → candidates, for every product of levels in a quantized model."""
     isa = isa_of(hardware)
     table: Table = {}
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
         ingredients = {
             "problem": problem.name,
-            "instructions": fingerprint(isa, halves=problem == HALVES),
+            "instructions": fingerprint(isa, halves=problem == FLOAT16),
             "costs": core_costs(hardware.core).ingredients(),
             # Offers are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
             "caches": [hardware.l1d_kib, hardware.l2_kib],
         }
-        build = partial(_encoded_offers, problem, hardware)
-        table[problem.name] = json.loads(memo("offers", ingredients, build))
+        build = partial(_encoded_candidates, problem, hardware)
+        table[problem.name] = json.loads(memo("candidates", ingredients, build))
     return table
 
 
@@ -80,7 +81,7 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
         return _encoded(entry)
 
     for signature in wanted(model):
-        rows = fingerprint(isa, halves=signature.adds_halves)
+        rows = fingerprint(isa, halves=signature.accumulates_float16)
         ingredients = {"kernel": signature_text(signature), "instructions": rows}
         table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
     check(table, model, hardware, fresh)
@@ -139,7 +140,7 @@ def _problems(model: Model) -> set[Problem]:
         constants = [(call, weight) for call, weight in weights if weight is not None]
         on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
         on_bytes = {
-            BYTES if fits_bytes(call, weight) else SPANS
+            BYTES if fits_bytes(call, weight) else WIDE_WEIGHTS
             for call, weight in constants
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
@@ -184,8 +185,8 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     return rows * row, by_flush[signature.flush]
 
 
-def _encoded_offers(problem: Problem, hardware: Hardware) -> bytes:
-    return _encoded(to_table(offers_for(problem, hardware)))
+def _encoded_candidates(problem: Problem, hardware: Hardware) -> bytes:
+    return _encoded(to_table(candidates_for(problem, hardware)))
 
 
 def _encoded(data: object) -> bytes:

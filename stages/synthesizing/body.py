@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.isa import Vector
-from stages.synthesizing.program import Program
+from stages.synthesizing.vector_program import Program
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ import numpy as np
 from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
-from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
-from stages.kernels.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
+from hw.isa.sum_lane import Group, InexactError, Place, SumLane, Vector, zero_lane
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, WORD_BYTES
 from stages.kernels.signature import COUPLE, KernelSignature
 from stages.kinds import Table
 from stages.synthesizing.body import Body
-from stages.synthesizing.expanding import prove_expansion
-from stages.synthesizing.program import Program
-from stages.synthesizing.quotient import residual
-from stages.synthesizing.unknowns import corners, coupled_planes, looked_up, planes
+from stages.synthesizing.interaction import residual
+from stages.synthesizing.proof_inputs import corners, coupled_planes, looked_up, planes
+from stages.synthesizing.vector_program import Program
+from stages.synthesizing.weight_expansion import prove_expansion
 
 SUM_LIMIT = (1 << 31) - 1
 
@@ -48,7 +48,7 @@ def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Tabl
     return {
         "kernel": signature.name,
         "proved": prove(signature, isa, body),
-        "instructions": fingerprint(isa, halves=signature.adds_halves),
+        "instructions": fingerprint(isa, halves=signature.accumulates_float16),
         "text": digest(text),
     }
 
@@ -86,13 +86,13 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         totals, largest = _simulated(signature, isa, body, operands)
         chunks = WORD_BYTES * signature.step // (COUPLE if signature.coupled else 1)
         _compare(totals, sums, chunks, BYTE_BITS, isa)
-    elif (tables := signature.tables) is not None:
+    elif (lut := signature.lut) is not None:
         facts = {
-            "weights_alone": [int(x) for x in tables.residual()],
-            "level_pairs": 1 << (tables.activation_bits + tables.weight_bits),
+            "weights_alone": [int(x) for x in lut.residual()],
+            "level_pairs": 1 << (lut.activation_bits + lut.weight_bits),
         }
-        totals, largest = _simulated(signature, isa, body, looked_up(tables, signature, isa))
-        _compare(totals, tables.table().ravel(), WORD_BITS * signature.step, 1, isa)
+        totals, largest = _simulated(signature, isa, body, looked_up(lut, signature, isa))
+        _compare(totals, lut.table().ravel(), WORD_BITS * signature.step, 1, isa)
     else:
         assert signature.products is not None
         facts = {

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from hw.isa import Isa
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.addresses import row_start
-from stages.synthesizing.beginning import BEGIN, from_nothing
+from stages.synthesizing.bias_preload import BEGIN, from_nothing
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.carried import body_of
-from stages.synthesizing.looping import loop_of
 from stages.synthesizing.operands import Operands
+from stages.synthesizing.step_loops import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -59,7 +59,7 @@ class MicroKernel(Operands):
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs.
 
-        Sums that can begin with something have another one, which `signature.beginning` names.
+        Sums that can begin with something have another one, which `signature.preload_name` names.
         """
         for m in range(self.signature.rows):
             for n in range(0 if self._stores_first else self.vectors):
@@ -71,16 +71,16 @@ class MicroKernel(Operands):
         if self.signature.sum_index is not None:
             self._add_activation_sums(self.signature.sum_index)
         self.code.do("ret void")
-        if not self.signature.begins:
+        if not self.signature.preloads_bias:
             return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
         outer, declarations = from_nothing(self.signature, PARAMETERS)
-        inner = self.code.function(self.signature.beginning, (*PARAMETERS, BEGIN))
+        inner = self.code.function(self.signature.preload_name, (*PARAMETERS, BEGIN))
         return f"{inner}\n{outer}", [*self.code.declarations, *declarations]
 
     # -- passes ------------------------------------------------------------------------------
 
     def _rescaled(self, counters: Sequence[str], factor: int) -> list[str]:
-        if factor == 0 and self.signature.begins:
+        if factor == 0 and self.signature.preloads_bias:
             first = [
                 self.code.load(self.word.llvm, "%begin", 4, n * self.isa.bytes)
                 for n in range(self.vectors)
@@ -174,7 +174,7 @@ class MicroKernel(Operands):
             return self._pipelined(one, window, row, row_words, first, count, counters)
 
         steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
-        pixels = range(self.signature.rows if self.signature.reads_ahead else 0)
+        pixels = range(self.signature.rows if self.signature.loads_ahead else 0)
 
         def place(index: str) -> tuple[str, str]:
             """The word that a step begins with, and where it is."""
@@ -251,7 +251,7 @@ class MicroKernel(Operands):
     def _stores_first(self) -> bool:
         """Whether the first pass stores each sum, once, so that none need be 0 before."""
         is_once = self.signature.coupled and self.signature.flush == "window"
-        return self.signature.counts_sums or is_once
+        return self.signature.counters_are_sums or is_once
 
     def _increase(self, m: int, n: int, value: str, is_first: bool = False) -> None:
         if is_first and self._stores_first:
@@ -280,7 +280,7 @@ class MicroKernel(Operands):
                 place = n // together * registers + int(name[1:])
                 for pixel, own in enumerate(self._by_pixel(total)):
                     first_one = m * self.body.distance
-                    stores = is_first or self.signature.counts_sums
+                    stores = is_first or self.signature.counters_are_sums
                     self._increase(first_one + pixel, place, own, stores)
 
     def _by_pixel(self, total: str) -> list[str]:

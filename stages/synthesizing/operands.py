@@ -5,10 +5,10 @@ from __future__ import annotations
 from hw.isa import Isa, Vector
 from stages.kernels.families import BytePairs
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
-from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.lut import ENTRIES
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import KernelSignature
-from stages.kernels.tables import ENTRIES
-from stages.synthesizing.expanding import load_expanded
+from stages.synthesizing.weight_expansion import load_expanded
 
 CACHE_LINE = 64
 AHEAD = 4
@@ -25,7 +25,7 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
-        self.offset = signature.takes_off
+        self.offset = signature.kernel_offset
         self.pixels: dict[tuple[str, int], str] = {}
         """Where the words of a step are, and pixel → registers of them."""
 
@@ -37,22 +37,22 @@ class Operands:
         plane, m = _indices(name)
         place, number = data, 0
         if self.signature.plan is not None:
-            plane, number = divmod(plane, self.signature.counted)
+            plane, number = divmod(plane, self.signature.words_per_step)
             place = self.plane(place, self.signature.plane_index(plane))
         if m:
             place = self.moved(place, "%pixel", m)
-        if (tables := self.signature.tables) is not None:
-            size = tables.groups * ENTRIES
+        if (lut := self.signature.lut) is not None:
+            size = lut.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
             return self.code.repeated(loaded, size, kind)
-        if self.signature.reads_lanes:
+        if self.signature.multiplies_by_lane:
             return self._lane(data, m, plane, kind)
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
         if self.signature.pixels > 1:
             return self.code.bitcast(self._joinable(place), self.word.llvm, kind.llvm)
-        if self.signature.multiplies_words:
+        if self.signature.multiplies_int16:
             group = kind.lanes // self.isa.lanes
             element = f"i{16 * group}"
             value = self.code.load(element, place, 2, 2 * group * plane)
@@ -192,8 +192,8 @@ class Operands:
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
         if self.signature.products is None:
-            tables = self.signature.tables
-            parts = 4 // tables.groups * self.signature.step if tables else self.signature.counted
+            lut = self.signature.lut
+            parts = 4 // lut.groups * self.signature.step if lut else self.signature.words_per_step
             plane, part = divmod(plane, parts)
             start = self.times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
@@ -210,7 +210,7 @@ class Operands:
         if isinstance(self.signature.products, BytePairs) and plane and n == 0:
             # Lines in the order in which they lie: no prefetching follows another one.
             code.do('call void asm sideeffect "", "~{memory}"()')
-        if self.signature.multiplies_words:
+        if self.signature.multiplies_int16:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)
         loaded = Vector(kind.lanes, 8)

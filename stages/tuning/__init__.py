@@ -19,7 +19,6 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.geometry import tile_count
-from stages.kernels.measured import schedule_of, shape_name
 from stages.kernels.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
@@ -27,7 +26,8 @@ from stages.kernels.packed import (
     WINOGRAD,
     parse_signature,
 )
-from stages.kernels.winograd import calls_a_run, transform_for
+from stages.kernels.winograd_transforms import calls_a_run, transform_for
+from stages.kernels.workloads import schedule_of, shape_name
 from stages.kinds import Model, Table
 
 __all__ = ["ORDERS", "run"]

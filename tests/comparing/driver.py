@@ -23,12 +23,12 @@ def _by_the_front_door(recipe: Path) -> str:
 
 def _by_function(recipe: Path) -> str:
     """Build and publish without the verification behind it; return what went wrong."""
-    from pipelines import building
+    from pipelines.builds import extra_builds
     from pipelines.errors import UserError
     from stages.errors import StageError
 
     try:
-        building.published(recipe)
+        extra_builds.published(recipe)
     except (StageError, UserError) as error:
         return str(error)
     return ""
@@ -40,7 +40,7 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.path.insert(0, str(Path.cwd()))
-    has_function = Path("pipelines/building.py").is_file()
+    has_function = Path("pipelines/builds/extra_builds.py").is_file()
     build = _by_function if has_function else _by_the_front_door
     for job, recipe in json.load(sys.stdin):
         begin = time.monotonic()

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from hw import host
-from hw.isa.tiles import FEATURES
-from pipelines.benching.rounds import alternate
+from hw.isa.tile_registers import FEATURES
+from pipelines.benchmarks.rounds import alternate
 from pipelines.errors import UserError
 from pipelines.runners.choose import Runner, choose
 from pipelines.runners.emulated import EmulatedRunner
@@ -33,7 +33,7 @@ Inputs = Mapping[str, np.ndarray]
 _EXTRA = 2
 """Random inputs beside the golden ones."""
 _ROUND_SECONDS = 0.3
-"""What a round takes at least, of three sides that settle first (`pipelines.benching.rounds`)."""
+"""What a round takes at least, of three sides that settle first (`pipelines.benchmarks.rounds`)."""
 _FEWEST_ROUNDS = 5
 
 

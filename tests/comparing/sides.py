@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.keys import tool_version
+from pipelines.store.keys import tool_version
 from tests.comparing.checkouts import Revision, checked_out
 from tests.comparing.jobs import Job
 

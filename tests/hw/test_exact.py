@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hw.isa import ISAS, Isa, Part, Vector
 from hw.isa.arrays import ArrayLane, array_lanes
 from hw.isa.exact import AnyBits, BitsLane, bits_lane
-from hw.isa.sums import Group, InexactError, Joint, Place, SumLane, level_lane, zero_lane
+from hw.isa.sum_lane import Group, InexactError, Joint, Place, SumLane, level_lane, zero_lane
 from tests.hw.isa_code import cases_of
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ import pytest
 
 from hw.isa import ISAS, Instruction, Isa, Part, isa_of
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.expanding import EXPANSIONS
+from hw.isa.gfni import EXPANSIONS
 from hw.profile import VECTOR_BITS, Hardware
 from tests.hw.isa_code import assembly, cases_of, function_of, library
 from tests.targets import (

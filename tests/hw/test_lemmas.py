@@ -20,7 +20,7 @@ from hw.isa import Instruction, Vector, isa_of
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
-from hw.isa.sums import Group, InexactError, SumLane
+from hw.isa.sum_lane import Group, InexactError, SumLane
 from tests.hw.isa_code import cases_of
 from tests.targets import FP16, I8MM, PROFILES
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.store.store import Store
 from tests.pipelines.fake_clone import ROOT, Clone
 
 
@@ -36,3 +37,8 @@ def alone(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return copied
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Store:
+    return Store(tmp_path / "artifacts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.abbreviating import shortened
+from pipelines.output.abbreviations import shortened
 
 LAYERS = [f"model/stage{s}/block{b}/conv{c}/Conv2D" for s in (1, 2) for b in (1, 2) for c in (1, 2)]
 JOINED = [

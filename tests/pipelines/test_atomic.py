@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines import atomic
+from pipelines.store import atomic
 
 
 def test_threads_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:

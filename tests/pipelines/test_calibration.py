@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import actions, load, plan, verifying
-from pipelines.calibration import Data
+from pipelines import verifying
+from pipelines.builds import plan, publication
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.recipe import Calibration
+from pipelines.evaluation.calibration_data import Data
+from pipelines.recipe import load
+from pipelines.recipe.sections import Calibration
 from pipelines.runners.package import Tensor
-from pipelines.store import Store
+from pipelines.store.store import Store
 from tests.stages.calibrating.digits import digits, network
 
 RECIPE = """
@@ -53,7 +55,7 @@ def test_every_stage_equals_the_calibrated_model(
     found = {name: items for name, items, _ in verifying.after_stages(workshop)}
     assert next(iter(found)) == "calibrating"
     assert {item.verdict for items in found.values() for item in items} == {"exact"}
-    assert f"{made.recipe}.h" in workshop.load(actions.last(made))
+    assert f"{made.recipe}.h" in workshop.load(publication.last(made))
 
 
 def test_the_seed_alone_decides_which_samples_are_used(folder: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from pipelines import completing, menu
+from pipelines import completion_scripts, menu
 from tests.pipelines.fake_clone import Clone
 
 COMMANDS = [*menu.COMMAND_NAMES, "help"]
@@ -25,7 +25,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 def scripts(clone: Clone) -> dict[str, str]:
     """Shell → its script."""
     found = {}
-    for shell in completing.SHELLS:
+    for shell in completion_scripts.SHELLS:
         found[shell], err = clone.doit("completion", f"shell={shell}")
         assert err == ""
     return found

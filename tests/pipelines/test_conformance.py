@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from pipelines.commands import conformance
-from pipelines.conforming import asking, ledger
+from pipelines.conformance import examiner_process, results_file
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
-from stages.importing.onnx_reader import QONNX
+from pipelines.recipe.overrides import Variables
+from stages.importing.onnx.onnx_reader import QONNX
 from tests import warm
 from tests.stages.importing.graphs import graph, node
 
@@ -129,7 +129,7 @@ def test_a_file_that_kills_the_process_is_a_row_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By a signal, in the framework's runtime and in bitkiln; the files behind it still come."""
-    monkeypatch.setattr(asking, "MODULE", "tests.pipelines.conforming.dying_worker")
+    monkeypatch.setattr(examiner_process, "MODULE", "tests.pipelines.conformance.dying_worker")
     monkeypatch.setattr(conformance, "LEDGER", tmp_path / "rows.jsonl")
     for name in ("a dies.onnx", "b peer dies.onnx", "c.onnx"):
         (tmp_path / name).write_bytes(name.encode())
@@ -152,25 +152,25 @@ def test_packages_are_built_and_compared(models: Path, tmp_path: Path) -> None:
 
 def test_a_row_that_was_being_written_is_found_out_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    kept = ledger.Ledger(path)
+    kept = results_file.Ledger(path)
     kept.add("a", {"status": "exact"})
     with path.open("a") as file:
         file.write('{"key": "b", "row": {"sta')
-    kept = ledger.Ledger(path)
+    kept = results_file.Ledger(path)
     assert kept.row("a") == {"status": "exact"} and kept.row("b") is None
     kept.add("b", {"status": "close"})
-    assert ledger.Ledger(path).row("b") == {"status": "close"}
+    assert results_file.Ledger(path).row("b") == {"status": "close"}
 
 
 def test_other_bytes_or_settings_are_another_result(tmp_path: Path) -> None:
     path = tmp_path / "a.onnx"
     path.write_bytes(b"one")
     settings = {"samples": 20, "pictures": [], "packages": False}
-    first = ledger.key_of(path, settings)
-    assert ledger.key_of(path, settings) == first
-    assert ledger.key_of(path, {**settings, "samples": 21}) != first
+    first = results_file.key_of(path, settings)
+    assert results_file.key_of(path, settings) == first
+    assert results_file.key_of(path, {**settings, "samples": 21}) != first
     path.write_bytes(b"two")
-    assert ledger.key_of(path, settings) != first
+    assert results_file.key_of(path, settings) != first
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines import contradictions
 from pipelines.errors import UserError
-from pipelines.load import Resolved, load_recipe
+from pipelines.recipe import contradictions
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.resolved import Resolved
 from tests.pipelines.fake_clone import TOY, Clone
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines import actions, errors
+from pipelines import errors, guards
 from tests.pipelines.fake_clone import Clone, tree
 from tests.pipelines.faults import put_on_a_disk
 
@@ -64,7 +64,7 @@ def test_a_store_that_is_no_folder_is_one_sentence(clone: Clone) -> None:
     assert err == "ERROR: artifacts: it is in the way; move it elsewhere and try again\n"
 
 
-@pytest.mark.parametrize("guard", [actions.asked, actions.cleaning, actions.plain_errors])
+@pytest.mark.parametrize("guard", [guards.asked, guards.cleaning, guards.plain_errors])
 def test_other_errors_of_the_system_stay_faults(
     guard: Callable[[Callable[[], bool]], Callable[[], bool]],
 ) -> None:

@@ -219,7 +219,7 @@ def test_many_damaged_tensors_are_mended_in_one_run(clone: Clone) -> None:
 def test_a_disk_that_keeps_nothing_is_named(clone: Clone) -> None:
     checked = "        self._refuse(manifest, damaged)\n        return Parts("
     lost = checked.replace("damaged", 'damaged or ["x"] * (manifest.stage == "golden")')
-    clone.edit("pipelines/store.py", checked, lost)
+    clone.edit("pipelines/store/store.py", checked, lost)
     _, err = clone.doit("build", "recipe=toy", expect=3)
     *warnings, said = err.splitlines()
     assert len(warnings) == 3 and "Traceback" not in err

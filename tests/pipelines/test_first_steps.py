@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipelines import places
 from pipelines.commands import importing
-from pipelines.overrides import parse
+from pipelines.recipe.overrides import parse
 from tests import warm
 from tests.stages.importing.graphs import graph, node
 from tests.stages.importing.tflite.test_metadata import model, told

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import menu, plan
+from pipelines import menu
+from pipelines.builds import plan
 from stages import STAGES
 from tests.pipelines.fake_clone import ROOT, Clone
 

@@ -6,9 +6,11 @@ import shlex
 
 import pytest
 
-from pipelines import fields, front, help, hints, load, menu, words
-from pipelines.overrides import parse
-from pipelines.recipe import Recipe
+from pipelines import front, help, hints, menu, words
+from pipelines.documents import fields
+from pipelines.recipe import load
+from pipelines.recipe.overrides import parse
+from pipelines.recipe.recipe import Recipe
 from tests.pipelines.fake_clone import Clone
 
 WIDTH = 100

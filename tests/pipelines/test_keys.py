@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import keys, sources
+from pipelines.store import keys, python_sources
 from stages import STAGES
 
 PLAIN = st.recursive(
@@ -163,40 +163,40 @@ def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
 
 
 def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
-    """Tables of `elementwise.py` hold operators of all rooms, too; `floats.py` reads its own."""
+    """Tables of `elementwise.py` hold all rooms' operators; `float_linear.py` reads its own."""
     tables = {"ARITHMETIC", "ELEMENTWISE", "WHOLE", "WIDENED"}
     found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients("stages.tuning")
     reading = {
         name
         for name in found
-        for base, _, names in sources.read(keys.ROOT / name, keys.ROOT).imports
+        for base, _, names in python_sources.read(keys.ROOT / name, keys.ROOT).imports
         if base == "stages.dialect.elementwise" and tables & set(names)
     }
-    assert reading == {"stages/dialect/floats.py"}
+    assert reading == {"stages/dialect/float_linear.py"}
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])
 def test_what_is_kept_about_files_may_be_damaged(tree: Path, text: str) -> None:
-    before = sources.read(tree / "hw/profile.py", tree)
-    sources._keep(tree)
+    before = python_sources.read(tree / "hw/profile.py", tree)
+    python_sources._keep(tree)
     assert not (tree / "artifacts").exists()
     (tree / "artifacts").mkdir()
-    sources._keep(tree)
-    sources._known.cache_clear()
-    assert sources.read(tree / "hw/profile.py", tree) == before
+    python_sources._keep(tree)
+    python_sources._known.cache_clear()
+    assert python_sources.read(tree / "hw/profile.py", tree) == before
     kept = tree / "artifacts" / ".code.json"
     kept.write_text(text)
-    sources._known.cache_clear()
-    assert sources.read(tree / "hw/profile.py", tree) == before
+    python_sources._known.cache_clear()
+    assert python_sources.read(tree / "hw/profile.py", tree) == before
 
 
 def test_what_is_kept_about_a_file_ends_with_any_change_to_it(tree: Path) -> None:
     path = tree / "hw/profile.py"
     stat = path.stat()
-    before = sources.read(path, tree)
+    before = python_sources.read(path, tree)
     text = path.read_text()
     path.write_text(text.replace("1", "2"))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert sources.read(path, tree) != before
+    assert python_sources.read(path, tree) != before
     path.write_text(text)
-    assert sources.read(path, tree) == before
+    assert python_sources.read(path, tree) == before

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.layer_errors import _figures, _sums
+from pipelines.evaluation.layer_errors import _figures, _sums
 from pipelines.reporting import sections
 
 

@@ -11,7 +11,7 @@ from tvm import relax
 
 from pipelines import layerwise
 from pipelines.errors import UserError
-from pipelines.patterns import ALL
+from pipelines.recipe.layer_patterns import ALL
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Golden, Model
 

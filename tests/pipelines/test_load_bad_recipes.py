@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import UserError
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 BAD = sorted((ROOT / "tests" / "bad_recipes").glob("*.yaml"))

@@ -20,10 +20,11 @@ LAYERS = 4
 BUILD = """
 import resource, sys
 from pathlib import Path
-from pipelines import load, plan
-from pipelines.actions import last
-from pipelines.execute import Workshop
-from pipelines.store import Store
+from pipelines.builds import plan
+from pipelines.recipe import load
+from pipelines.builds.publication import last
+from pipelines.builds.execution import Workshop
+from pipelines.store.store import Store
 
 recipe = Path(sys.argv[1])
 workshop = Workshop(plan.of(load.load_recipe(str(recipe))), Store(recipe.with_suffix(".store")))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import model_files
 from pipelines.errors import UserError
+from pipelines.recipe import model_files
 
 
 def touch(folder: Path, *names: str) -> list[Path]:

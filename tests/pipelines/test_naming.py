@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from tests.pipelines.fake_clone import TOY, Clone
 
 NAME = "resnet18_a2w1_rpi3"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import atomic, out_files
 from pipelines.errors import UserError
+from pipelines.output import out_files
+from pipelines.store import atomic
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import fields, overrides
+from pipelines.documents import fields
 from pipelines.errors import UserError
-from pipelines.load import load_recipe
-from pipelines.recipe import Recipe
+from pipelines.recipe import overrides
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.recipe import Recipe
 
 NAME = "resnet18_a2w1_rpi3"
 
@@ -199,6 +200,6 @@ def test_any_text_is_a_variable_or_an_error_or_not_ours(argument: str) -> None:
 
 def test_no_variable_of_a_command_hides_a_field_of_recipes() -> None:
     from pipelines.front import VARIABLES
-    from pipelines.recipe import Recipe
+    from pipelines.recipe.recipe import Recipe
 
     assert not set(VARIABLES) & set(Recipe.model_fields)

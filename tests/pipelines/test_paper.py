@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.benching import engines
+from pipelines.benchmarks import engines
 from pipelines.commands import paper
-from pipelines.emulating import command
+from pipelines.emulating import emulated_bench
 from pipelines.errors import CheckError, UserError
-from pipelines.overrides import Variables
-from pipelines.paper import all as everything
-from pipelines.paper import emulated, needs, resnet18, runs
+from pipelines.paper import all_figures as everything
+from pipelines.paper import emulated_results, needs, resnet18, runs
 from pipelines.paper.figure import CGO, Figure, Part, Results, Table, geomean
-from pipelines.paper.page import page, results_of
+from pipelines.paper.paper_page import page, results_of
 from pipelines.paper.runs import run
+from pipelines.recipe.overrides import Variables
 
 FIGURES = {figure.name: figure for figure in everything.figures()}
 
@@ -71,8 +71,12 @@ def test_loops_instead_of_micro_kernels_take_longer(bits: str) -> None:
     own, plain = resnet18.package(known, bits), resnet18.without_kernels(known, bits)
     assert own is not None and plain is not None and 1.2 < plain / own < 10
     shapes = resnet18.by_shape(known, bits)
-    slower = {n for n, costs in shapes.items() if emulated.cycles(costs["loops"]) > emulated.cycles(
-        costs["+ packing"]) * resnet18.threads_of(costs)}  # fmt: skip
+    cycles = emulated_results.cycles
+    slower = {
+        name
+        for name, costs in shapes.items()
+        if cycles(costs["loops"]) > cycles(costs["+ packing"]) * resnet18.threads_of(costs)
+    }
     assert {"C2", "C6", "C9", "C12"} <= slower
 
 
@@ -140,7 +144,7 @@ def test_what_is_emulated_without_cycles_is_no_result() -> None:
 def test_what_is_missing_is_said_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command, "qemu_lacks", lambda architecture: ["qemu-user"])
+    monkeypatch.setattr(emulated_bench, "qemu_lacks", lambda architecture: ["qemu-user"])
     with pytest.raises(UserError, match=r"cgo-figure-8 cannot be measured here: .*(qemu|pyelf)"):
         needs.check([FIGURES["qnn-table-2"], FIGURES["cgo-figure-8"]])
     absent = {name: replace(engine, version=None) for name, engine in engines.ENGINES.items()}

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from hw.profile import Hardware
-from pipelines.benching import primitives
-from pipelines.benching.primitives import PRIMITIVES, REPEATED, RUNS, Layer, loops
-from pipelines.measuring.peaks import linked
+from pipelines.benchmarks import primitives
+from pipelines.benchmarks.peaks import linked
+from pipelines.benchmarks.primitives import PRIMITIVES, REPEATED, RUNS, Layer, loops
 from stages.codegen import compile_object
 from tests.pipelines.fake_clone import doit
 from tests.targets import AVX2, SSE2, skip_unless_runnable

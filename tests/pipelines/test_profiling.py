@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from hw import host
-from pipelines import profiling
 from pipelines.errors import UserError
+from pipelines.evaluation import layer_times
 from tests.pipelines.fake_clone import ROOT, doit
 from tests.stages.packaging.files.clients import imported
 
@@ -112,4 +112,4 @@ def test_a_board_s_package_replays_its_vectors(board: str) -> None:
 )
 def test_what_a_board_sends_is_looked_at(trace: bytes) -> None:
     with pytest.raises(UserError, match="toy: its program wrote no trace of layers"):
-        profiling._read("toy", trace)
+        layer_times._read("toy", trace)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import reference_workers as workers
-from pipelines.reference import Array, Reference
+from pipelines.evaluation import reference_workers as workers
+from pipelines.evaluation.reference_model import Array, Reference
 
 ROOT = Path(__file__).parents[2]
 COUNT = 40

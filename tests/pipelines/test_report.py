@@ -17,14 +17,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines import load, plan
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.reporting.comparing import Entry, figure, front
-from pipelines.reporting.drawing import short
-from pipelines.reporting.gathering import gather
-from pipelines.reporting.page import comparison, page
-from pipelines.reporting.rated import LayerCost, LayerCosts, rates, read
+from pipelines.recipe import load
+from pipelines.reporting.accuracy_files import LayerCost, LayerCosts, rates, read
+from pipelines.reporting.drawings import short
+from pipelines.reporting.recipe_comparison import Entry, figure, front
+from pipelines.reporting.report_facts import gather
+from pipelines.reporting.report_page import comparison, page
 from tests.pipelines.fake_clone import ROOT, doit
 from tests.stages.calibrating.digits import digits, network
 

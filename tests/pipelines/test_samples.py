@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines import class_names, labelled, samples
 from pipelines.errors import UserError
-from pipelines.recipe import InputSpec
+from pipelines.evaluation import input_samples
+from pipelines.recipe import class_names
+from pipelines.recipe.sections import InputSpec
 from pipelines.runners.package import Tensor
 
 PIXELS = Tensor("x", "float32", (1, 3, 2, 2), None)
@@ -19,29 +20,29 @@ PIXELS = Tensor("x", "float32", (1, 3, 2, 2), None)
 def test_samples_take_the_models_layout() -> None:
     first = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
     for given in (first, first[None], np.moveaxis(first, 0, -1), first.reshape(-1)):
-        np.testing.assert_array_equal(samples.prepare(given, PIXELS, None)[0], first)
+        np.testing.assert_array_equal(input_samples.prepare(given, PIXELS, None)[0], first)
 
 
 def test_pixels_are_scaled_as_the_recipe_says() -> None:
     pixels = np.full((2, 2, 3), 255, np.uint8)
     spec = InputSpec(mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 2.0))
-    found = samples.prepare(pixels, PIXELS, spec)
+    found = input_samples.prepare(pixels, PIXELS, spec)
     np.testing.assert_allclose(found[0, :, 0, 0], [1.0, 1.0, 0.0], atol=1e-6)
-    unscaled = samples.prepare(pixels, PIXELS, InputSpec(scale=1.0))
+    unscaled = input_samples.prepare(pixels, PIXELS, InputSpec(scale=1.0))
     assert unscaled.max() == 255.0
 
 
 def test_every_pixel_is_the_float32_that_a_division_by_255_gives() -> None:
     pixels = np.arange(256, dtype=np.uint8)
-    found = samples.prepare(pixels, Tensor("x", "float32", (1, 256), None), None)
+    found = input_samples.prepare(pixels, Tensor("x", "float32", (1, 256), None), None)
     np.testing.assert_array_equal(found[0], pixels.astype(np.float32) / np.float32(255))
 
 
 def test_channels_are_normalized_along_their_axis_wherever_it_stands() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
     spec = InputSpec(mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
-    first = samples.prepare(pixels, Tensor("x", "float32", (1, 3, 5, 4), None), spec)
-    last = samples.prepare(pixels, Tensor("x", "float32", (1, 5, 4, 3), None), spec)
+    first = input_samples.prepare(pixels, Tensor("x", "float32", (1, 3, 5, 4), None), spec)
+    last = input_samples.prepare(pixels, Tensor("x", "float32", (1, 5, 4, 3), None), spec)
     np.testing.assert_array_equal(first, np.moveaxis(last, -1, 1))
     mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
     wanted = (pixels.astype(np.float32) / np.float32(255) - mean) / std
@@ -51,10 +52,10 @@ def test_channels_are_normalized_along_their_axis_wherever_it_stands() -> None:
 def test_an_integer_input_takes_nothing_it_would_change() -> None:
     tensor = Tensor("x", "int8", (2,), None)
     with pytest.raises(UserError, match="takes int8"):
-        samples.prepare(np.array([300, 1]), tensor, None)
-    assert samples.prepare(np.array([-3.0, 1.0]), tensor, None).tolist() == [-3, 1]
+        input_samples.prepare(np.array([300, 1]), tensor, None)
+    assert input_samples.prepare(np.array([-3.0, 1.0]), tensor, None).tolist() == [-3, 1]
     with pytest.raises(UserError, match=r"inputs\.x\.mean is for float inputs, and this one"):
-        samples.prepare(np.array([3, 1]), tensor, InputSpec(mean=(0.5,)))
+        input_samples.prepare(np.array([3, 1]), tensor, InputSpec(mean=(0.5,)))
 
 
 def stored(dtype: str, scale: float, zero_point: int) -> Tensor:
@@ -68,13 +69,13 @@ PICTURE = np.random.default_rng(0).integers(0, 256, (2, 2, 3)).astype(np.uint8)
     ("scale", "zero_point"), [(1 / 128, 0), (1 / 127.5, -1), (1 / 255, -128), (1.0, -128)]
 )
 def test_pixels_go_into_int8_less_128(scale: float, zero_point: int) -> None:
-    found = samples.prepare(PICTURE, stored("int8", scale, zero_point), None)
+    found = input_samples.prepare(PICTURE, stored("int8", scale, zero_point), None)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found[0].astype(np.int16), PICTURE.astype(np.int16) - 128)
 
 
 def test_pixels_go_into_uint8_as_they_are() -> None:
-    found = samples.prepare(PICTURE, stored("uint8", 1 / 128, 128), None)
+    found = input_samples.prepare(PICTURE, stored("uint8", 1 / 128, 128), None)
     np.testing.assert_array_equal(found[0], PICTURE)
 
 
@@ -84,35 +85,36 @@ def test_what_the_recipe_says_of_pixels_is_quantized() -> None:
     for dtype, zero_point in (("int8", 0), ("uint8", 128)):
         tensor = stored(dtype, 1 / 128, zero_point)
         np.testing.assert_array_equal(
-            samples.prepare(PICTURE, tensor, spec), samples.prepare(PICTURE, tensor, None)
+            input_samples.prepare(PICTURE, tensor, spec),
+            input_samples.prepare(PICTURE, tensor, None),
         )
-    halves = samples.prepare(PICTURE, stored("uint8", 2.0, 0), InputSpec(scale=1.0))
+    halves = input_samples.prepare(PICTURE, stored("uint8", 2.0, 0), InputSpec(scale=1.0))
     np.testing.assert_array_equal(halves[0], (PICTURE.astype(int) + 1) // 2)
 
 
 def test_an_int8_input_of_another_scale_wants_to_be_told() -> None:
     with pytest.raises(UserError, match=r"does not tell how pixels become it; state inputs\.x\."):
-        samples.prepare(PICTURE, stored("int8", 0.58, 83), None)
+        input_samples.prepare(PICTURE, stored("int8", 0.58, 83), None)
 
 
 def test_stored_integers_stay_and_real_values_are_quantized() -> None:
     tensor = Tensor("x", "int8", (4,), {"scale": 0.5, "zero_point": 3})
     kept = np.array([-128, -1, 0, 127], np.int8)
     spec = InputSpec(scale=1.0)
-    np.testing.assert_array_equal(samples.prepare(kept, tensor, spec), kept)
-    np.testing.assert_array_equal(samples.prepare(kept.astype(np.int64), tensor, None), kept)
+    np.testing.assert_array_equal(input_samples.prepare(kept, tensor, spec), kept)
+    np.testing.assert_array_equal(input_samples.prepare(kept.astype(np.int64), tensor, None), kept)
     real = np.array([0.0, 0.25, -0.25, 1e9])
-    assert samples.prepare(real, tensor, None).tolist() == [3, 4, 2, 127]
+    assert input_samples.prepare(real, tensor, None).tolist() == [3, 4, 2, 127]
 
 
 def test_stored_outputs_are_ranked_and_shown_as_real_values() -> None:
     tensor = Tensor("y", "uint8", (1, 3), {"scale": 0.25, "zero_point": 4})
     output = np.array([[4, 255, 0]], np.uint8)
-    assert samples.ranking(output, 2, tensor) == [1, 0]
-    assert samples.real_values(output, tensor).tolist() == [[0.0, 62.75, -1.0]]
+    assert input_samples.ranking(output, 2, tensor) == [1, 0]
+    assert input_samples.real_values(output, tensor).tolist() == [[0.0, 62.75, -1.0]]
     one = np.array([[200]], np.uint8)
-    assert samples.is_class(one) and not samples.is_class(one, tensor)
-    assert samples.ranking(one, 1, tensor) == [0]
+    assert input_samples.is_class(one) and not input_samples.is_class(one, tensor)
+    assert input_samples.ranking(one, 1, tensor) == [0]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_stored_outputs_are_ranked_and_shown_as_real_values() -> None:
 )  # fmt: skip
 def test_arrays_that_do_not_fit(array: np.ndarray, spec: InputSpec | None, message: str) -> None:
     with pytest.raises(UserError) as error:
-        samples.prepare(array, PIXELS, spec)
+        input_samples.prepare(array, PIXELS, spec)
     assert error.value.message == message
 
 
@@ -135,17 +137,17 @@ def test_one_file_may_hold_every_input(tmp_path: Path) -> None:
     a, b = (Tensor(name, "float32", (1, 2), None) for name in "ab")
     path = tmp_path / "in.npz"
     np.savez(path, a=np.ones(2, np.float32), b=np.zeros(2, np.float32))
-    found = samples.read_inputs(path, (a, b), {})
+    found = input_samples.read_inputs(path, (a, b), {})
     assert {name: array.tolist() for name, array in found.items()} == {
         "a": [[1.0, 1.0]],
         "b": [[0.0, 0.0]],
     }
     with pytest.raises(UserError, match=r"holds the arrays a, b; the inputs are a$"):
-        samples.read_inputs(path, (a,), {})
+        input_samples.read_inputs(path, (a,), {})
     with pytest.raises(UserError, match=r"has 2 inputs \(a float32\[1, 2\], b .*give a \.npz"):
-        samples.read_inputs(tmp_path / "in.npy", (a, b), {})
+        input_samples.read_inputs(tmp_path / "in.npy", (a, b), {})
     np.savez(path, anything=np.ones(2, np.float32))
-    assert samples.read_inputs(path, (a,), {})["a"].tolist() == [[1.0, 1.0]]
+    assert input_samples.read_inputs(path, (a,), {})["a"].tolist() == [[1.0, 1.0]]
 
 
 def test_a_picture_is_scaled_like_an_array(tmp_path: Path) -> None:
@@ -153,7 +155,9 @@ def test_a_picture_is_scaled_like_an_array(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "a.png")
     np.save(tmp_path / "a.npy", pixels)
     spec = {"x": InputSpec(mean=(0.1, 0.2, 0.3))}
-    found = [samples.read_inputs(tmp_path / name, (PIXELS,), spec) for name in ("a.png", "a.npy")]
+    found = [
+        input_samples.read_inputs(tmp_path / name, (PIXELS,), spec) for name in ("a.png", "a.npy")
+    ]
     np.testing.assert_array_equal(found[0]["x"], found[1]["x"])
 
 
@@ -176,7 +180,7 @@ def npy(header: str) -> bytes:
 def test_damaged_arrays_are_refused(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UserError, match=r"a\.np[yz]: (not a \.np[yz] file|its arrays do not fit)"):
-        samples.read_inputs(tmp_path / name, (PIXELS,), {})
+        input_samples.read_inputs(tmp_path / name, (PIXELS,), {})
 
 
 def test_an_archive_with_a_broken_stream_is_refused(tmp_path: Path) -> None:
@@ -187,19 +191,19 @@ def test_an_archive_with_a_broken_stream_is_refused(tmp_path: Path) -> None:
     whole[at + 24 : at + 40] = b"\xff" * 16
     path.write_bytes(whole)
     with pytest.raises(UserError, match=r"not a \.npz file of plain arrays"):
-        samples.read_inputs(path, (PIXELS,), {})
+        input_samples.read_inputs(path, (PIXELS,), {})
 
 
 def test_an_archive_named_npy_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
     with pytest.raises(UserError, match=r"not a \.npy file of plain numbers"):
-        samples.read_inputs(tmp_path / "a.npy", (PIXELS,), {})
+        input_samples.read_inputs(tmp_path / "a.npy", (PIXELS,), {})
 
 
 def test_rankings_are_stable_and_a_class_ranks_itself() -> None:
-    assert samples.ranking(np.array([[1, 3, 3, 2]], np.float32), 3) == [1, 2, 3]
-    assert samples.ranking(np.array([[7]], np.int64), 5) == [7]
+    assert input_samples.ranking(np.array([[1, 3, 3, 2]], np.float32), 3) == [1, 2, 3]
+    assert input_samples.ranking(np.array([[7]], np.int64), 5) == [7]
 
 
 def test_class_names(tmp_path: Path) -> None:
@@ -211,81 +215,6 @@ def test_class_names(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"is not a UTF-8 text file"):
         class_names.read(path)
-
-
-def folder_of_pictures(folder: Path, labels: str) -> Path:
-    for index in range(3):
-        Image.fromarray(np.full((2, 2, 3), 50 * index, np.uint8)).save(folder / f"n{index}.png")
-    (folder / "labels.csv").write_text(labels)
-    return folder
-
-
-def test_a_labelled_folder(tmp_path: Path) -> None:
-    data = labelled.read(folder_of_pictures(tmp_path, "n2.png,7\n\nn0.png, 3\n"))
-    assert data.labels == (7, 3) and len(data) == 2 and data.name(0) == "n2.png"
-    sample = data.read(0, PIXELS, InputSpec(scale=1.0))
-    assert sample.shape == (1, 3, 2, 2) and (sample == 100).all()
-
-
-def test_a_labelled_archive(tmp_path: Path) -> None:
-    path = tmp_path / "d.npz"
-    np.savez(path, x=np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2), y=np.array([1, 0]))
-    data = labelled.read(path)
-    assert data.labels == (1, 0) and data.read(1, PIXELS, None).min() == 12
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ("file,class\nn0.png,1\n", "labels.csv:1: found 'file,class'; wanted: file,class with the "
-                                   "class as a number from 0, and no heading"),
-        ("n0.png,1\nn1.png\n", "labels.csv:2: found 'n1.png'; wanted: file,class"),
-        ("n0.png,-1\n", "labels.csv:1: found 'n0.png,-1'; wanted"),
-        ("../n0.png,1\n", "labels.csv:1: '../n0.png' does not lie in the folder of labels.csv"),
-        ("/n0.png,1\n", "labels.csv:1: '/n0.png' does not lie in the folder of labels.csv"),
-        ("n0.gif,1\n", "labels.csv:1: 'n0.gif' is not accepted; accepted: .jpg, .jpeg, .png, .bmp, "
-                       ".npy"),
-        ("n0.png,1\nn7.png,1\n", "labels.csv: 1 of 2 files are not there, such as n7.png"),
-        ("\n", "labels.csv: is empty; one `file,class` a line is wanted"),
-        ("n0.png," + "9" * 5000, "labels.csv:1: found"),
-        ('"n0.png\n' * 70000, "labels.csv:"),
-    ],
-)  # fmt: skip
-def test_labels_that_are_refused(tmp_path: Path, labels: str, message: str) -> None:
-    with pytest.raises(UserError) as error:
-        labelled.read(folder_of_pictures(tmp_path, labels))
-    assert message in error.value.message and "\n" not in error.value.message
-
-
-def test_a_folder_without_labels(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"labels\.csv: there is no such file; it says what"):
-        labelled.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"x": np.zeros((2, 3)), "y": np.zeros(3, int)}, "images [2, 3] need as many integer labels"
-                                                         ", found int64 [3]"),
-        ({"x": np.zeros((2, 3)), "y": np.zeros(2)}, "need as many integer labels, found float64"),
-        ({"x": np.zeros(()), "y": np.zeros(2, int)}, "images [] need as many integer labels"),
-        ({"x": np.zeros((2, 3))}, "has no array 'labels' or 'y' or 'targets'; it holds x"),
-    ],
-)  # fmt: skip
-def test_archives_that_are_refused(
-    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
-    np.savez(tmp_path / "d.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(UserError) as error:
-        labelled.read(tmp_path / "d.npz")
-    assert message in error.value.message
-
-
-def test_other_files_are_no_labelled_data(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"is not accepted as labelled data; accepted: a \.npz file"
-    ):
-        labelled.read(tmp_path / "d.csv")
 
 
 @pytest.mark.filterwarnings("error")
@@ -311,13 +240,16 @@ def test_what_no_input_can_hold_is_one_sentence(
     values: list[float], tensor: Tensor, spec: InputSpec | None, says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        samples.prepare(np.asarray(values), tensor, spec)
+        input_samples.prepare(np.asarray(values), tensor, spec)
 
 
 @pytest.mark.filterwarnings("error")
 def test_infinite_values_stay_where_a_type_has_them() -> None:
     """As masks have them; of stored integers they are the last level."""
     given, meaning = np.array([-np.inf, 1.0]), {"scale": 0.1, "zero_point": 0}
-    found = samples.prepare(given, Tensor("x", "float32", (2,), None), None)
+    found = input_samples.prepare(given, Tensor("x", "float32", (2,), None), None)
     np.testing.assert_array_equal(found, given)
-    assert samples.prepare(given, Tensor("x", "int8", (2,), meaning), None).tolist() == [-128, 10]
+    assert input_samples.prepare(given, Tensor("x", "int8", (2,), meaning), None).tolist() == [
+        -128,
+        10,
+    ]

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import schema
-from pipelines.board import BOARDS
-from pipelines.documents import read
+from pipelines.documents.board_files import BOARDS
+from pipelines.documents.positions import Plain
+from pipelines.documents.trees import read
 from pipelines.places import SHIPPED
-from pipelines.positions import Plain
+from pipelines.recipe import schema
 from tests.pipelines.test_load import shipped
 
 
 @pytest.mark.parametrize("path", schema.files(), ids=lambda path: path.parent.name)
 def test_is_fresh(path: Path) -> None:
     fresh = schema.files()[path]
-    assert path.read_text(encoding="utf-8") == fresh, "run: python -m pipelines.schema"
+    assert path.read_text(encoding="utf-8") == fresh, "run: python -m pipelines.recipe.schema"
 
 
 def test_every_field_is_described() -> None:

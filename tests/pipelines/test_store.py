@@ -16,25 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines import atomic, keys, roots, store
-from pipelines.items import Memo
-from pipelines.manifest import DamagedError, Manifest, Parts
-from pipelines.store import Store
-
-KEY = keys.digest("a key")
-PARTS = Parts(
-    {"module.json": b"{}", "deep/er/file.bin": b"\0" * 100},
-    {"weights": np.arange(12, dtype=np.int8).reshape(3, 4), "scalar": np.array(0.5, np.float32)},
-)
-
-
-@pytest.fixture
-def artifacts(tmp_path: Path) -> Store:
-    return Store(tmp_path / "artifacts")
-
-
-def commit(artifacts: Store, parts: Parts = PARTS, key: str = KEY) -> Manifest:
-    return artifacts.commit("importing", key, "model", parts, {"options": {"a": 1}})
+from pipelines.store import atomic, contents, keys
+from pipelines.store.manifest import DamagedError, Parts
+from pipelines.store.store import Store
+from tests.pipelines.committed import KEY, PARTS, broken_manifest, commit, emptied, flipped
 
 
 def test_what_was_committed_is_read_back(artifacts: Store) -> None:
@@ -57,7 +42,7 @@ def test_what_was_committed_is_read_back(artifacts: Store) -> None:
     )
 )
 def test_any_tensor_survives(tensor: np.ndarray) -> None:
-    found = store._tensor(store._npy(tensor))
+    found = contents.tensor_of(contents.npy_of(tensor))
     assert found.dtype == tensor.dtype and found.shape == tensor.shape
     assert found.tobytes() == tensor.tobytes()
 
@@ -89,14 +74,6 @@ def test_two_stores_hold_the_same_bytes(tmp_path: Path) -> None:
 def test_an_absent_artifact_is_no_error(artifacts: Store) -> None:
     assert artifacts.manifest("importing", KEY) is None
     assert not artifacts.has("importing", KEY)
-
-
-def broken_manifest(path: Path) -> None:
-    path.write_text(path.read_text()[:-20])
-
-
-def emptied(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 @pytest.mark.parametrize("harm", [broken_manifest, emptied, Path.unlink])
@@ -134,12 +111,6 @@ def test_a_flipped_bit_is_found_on_reading_and_heals(artifacts: Store) -> None:
         artifacts.read(manifest)
     artifacts.discard("importing", KEY)
     artifacts.read(commit(artifacts))
-
-
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 def test_all_damage_is_found_and_mended_at_once(artifacts: Store) -> None:
@@ -315,69 +286,3 @@ def test_what_a_dead_build_left_is_removed_after_a_while(artifacts: Store) -> No
         os.utime(folder, (an_hour_ago, an_hour_ago))
     commit(artifacts, key=keys.digest("next"))
     assert fresh.exists() and ours.exists() and not old.exists()
-
-
-def test_an_item_is_built_once_for_its_problem(artifacts: Store) -> None:
-    built = []
-
-    def build() -> bytes:
-        built.append(1)
-        return b"text"
-
-    memo = Memo(artifacts, "code", {"tvm": "1"})
-    assert memo("kernel", {"k": 3, "layout": [1, 2]}, build) == b"text"
-    assert memo("kernel", {"layout": [1, 2], "k": 3}, build) == b"text"
-    assert len(built) == len(memo.new) == 1
-    memo("kernel", {"k": 5}, build)
-    Memo(artifacts, "other code", {"tvm": "1"})("kernel", {"k": 5}, build)
-    Memo(artifacts, "code", {"tvm": "2"})("kernel", {"k": 5}, build)
-    assert len(built) == 4 and len(memo.used) == 2
-
-
-def test_a_damaged_item_is_built_again(artifacts: Store) -> None:
-    memo = Memo(artifacts, "code", {})
-    memo("kernel", {"k": 3}, lambda: b"text")
-    (path,) = artifacts.root.glob("items/kernel/*/files/content")
-    path.write_bytes(b"tex!")
-    assert memo("kernel", {"k": 3}, lambda: b"text") == b"text"
-    assert path.read_bytes() == b"text"
-
-
-@pytest.mark.parametrize("kind", ["", "Kernel", "../x", "a b"])
-def test_an_items_kind_is_a_plain_word(artifacts: Store, kind: str) -> None:
-    with pytest.raises(ValueError, match="cannot name a kind"):
-        Memo(artifacts, "code", {})(kind, {}, bytes)
-
-
-def test_roots_remember_the_latest_first(artifacts: Store) -> None:
-    for key in ("1", "2", "1", "3"):
-        roots.note(artifacts, "net", {"importing": key})
-    assert roots.of(artifacts, "net") == {"importing": ["3", "1", "2"]}
-    for number in range(50):
-        roots.note(artifacts, "net", {"importing": str(number)})
-    assert len(roots.of(artifacts, "net")["importing"]) == roots.HISTORY
-
-
-def test_damaged_roots_are_no_roots(artifacts: Store) -> None:
-    roots.note(artifacts, "net", {"importing": "1"})
-    (artifacts.root / "roots" / "net.json").write_text('{"importing": ')
-    assert roots.of(artifacts, "net") == {}
-    roots.note(artifacts, "net", {"importing": "2"})
-    assert roots.of(artifacts, "net") == {"importing": ["2"]}
-
-
-def test_clean_leaves_what_another_recipe_uses(artifacts: Store) -> None:
-    shared, own = keys.digest("shared"), keys.digest("own")
-    commit(artifacts, key=shared)
-    commit(artifacts, Parts({}, {"only": np.ones(3)}), key=own)
-    roots.note(artifacts, "a", {"importing": shared})
-    roots.note(artifacts, "b", {"importing": shared})
-    roots.note(artifacts, "a", {"importing": own})
-    assert roots.clean(artifacts, "a", "importing", dryrun=True) == [f"importing/{own[:12]}"]
-    assert artifacts.has("importing", own)
-    assert roots.clean(artifacts, "a", "importing", dryrun=False) == [f"importing/{own[:12]}"]
-    assert artifacts.has("importing", shared) and not artifacts.has("importing", own)
-    assert len(list(artifacts.root.glob("blobs/*/*"))) == len(PARTS.tensors)
-    assert roots.of(artifacts, "a") == {}
-    roots.clean(artifacts, "b", "importing", dryrun=False)
-    assert not list(artifacts.root.glob("blobs/*/*"))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import counting, load, plan, summary
-from pipelines.execute import Workshop
+from pipelines.builds import plan, summary, work_count
+from pipelines.builds.execution import Workshop
+from pipelines.recipe import load
 from tests.pipelines.fake_clone import ROOT, doit
 
 RECIPE = "recipes/ci/residual_block_a2w1_rpi3.yaml"
@@ -19,12 +20,12 @@ def test_work_of_a_true_network(tmp_path: Path) -> None:
     done = doit("build", f"recipe={RECIPE}")
     assert done.returncode == 0, done.stderr
     made = plan.of(load.load_recipe(str(ROOT / RECIPE)))
-    found = counting.work(made)
+    found = work_count.work(made)
     again = doit("build", f"recipe={RECIPE}")
     assert again.stdout.partition("\n\n")[2] == done.stdout.partition("\n\n")[2] != ""
     workshop = Workshop(made)
     sums = {"conv1": 27 * 64 * 16**2, "3x3": 2 * 9 * 64**2 * 8**2, "1x1": 64**2 * 8**2, "fc": 640}
-    assert found["macs"] == counting.macs(workshop) == sum(sums.values())
+    assert found["macs"] == work_count.macs(workshop) == sum(sums.values())
     target = tmp_path / "rows.json"
     assert doit("show", f"recipe={RECIPE}", "layer=all", f"json={target}").returncode == 0
     rows = json.loads(target.read_text())["kernels"]
@@ -34,7 +35,7 @@ def test_work_of_a_true_network(tmp_path: Path) -> None:
     both = plan.of(load.load_recipe(str(ROOT / RECIPE), {"model.batch": "2"}))
     done = doit("build", f"recipe={RECIPE}", "model.batch=2")
     assert done.returncode == 0, done.stderr
-    twice = counting.work(both)
+    twice = work_count.work(both)
     assert twice["macs"] == 2 * found["macs"]
     assert found["cycles"] < twice["cycles"] <= 2 * found["cycles"] + found["layers"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import front, menu, words
 from pipelines.errors import UserError
-from pipelines.overrides import parse
+from pipelines.recipe.overrides import parse
 from tests.pipelines.fake_clone import ROOT, Clone, tree
 
 LONG = 5000 * "x"

@@ -11,21 +11,22 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import bitpacking
-from stages.bitpacking.choosing import choose
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.kernel_choice import choose
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
+from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import from_table
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import Flush, KernelSignature, stored_by
 from stages.kinds import Model
-from stages.numerics import source
-from stages.options import Algorithm, LegalizeOptions
+from stages.layer_options import Algorithm
+from stages.numerics import qonnx_operators
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import (
     algorithm,
@@ -75,12 +76,12 @@ def signatures(model: Model) -> list[KernelSignature]:
 def activation(net: SourceNet, x: Any, name: str, bits: int, encoding: str) -> Any:
     """Unipolar 0..2^b-1, bipolar odd levels, or signed and narrow (ternary at two bits)."""
     if encoding == "bipolar" and bits == 1:
-        return net.op(source.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
+        return net.op(qonnx_operators.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
     if encoding == "bipolar":
         return net.quant(x, name, bits, 0.5, zp=((1 << bits) - 1) / 2)
     if encoding == "unipolar":
         return net.quant(x, name, bits, 0.5)
-    call = source.quant(
+    call = qonnx_operators.quant(
         x,
         net.constant(f"{name}.s", 0.5),
         net.constant(f"{name}.z", 0.0),
@@ -251,7 +252,7 @@ def test_zero_points_that_no_byte_holds(bias: float, name: Algorithm) -> None:
     net = SourceNet((1, 4, 5, 5))
     data = net.quant(net.x, "data", 2, 0.5)
     table = np.sort(net.rng.integers(-9, 9, (4, 3)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.conv(data, "first", 4),
         net.constant("t", table),
         out_scale=1.0,

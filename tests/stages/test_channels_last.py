@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 from stages.quantizing.channels_last import channels_last
 from tests.stages.packaging.integer_net import Net, op
@@ -146,10 +146,10 @@ def test_products_of_one_matrix_have_kernels(name: str) -> None:
 def test_convolutions_are_turned_where_that_makes_vectors(name: str, is_quantized: bool) -> None:
     net, model = model_of(name, is_quantized=is_quantized)
     turned = operators(channels_last(model))
-    in_registers = is_quantized or name in ("dilation", "depthwise", "multiplier")
+    is_direct = is_quantized or name in ("dilation", "depthwise", "multiplier")
     assert turned["relax.nn.conv2d"] == 0
-    assert turned["relax.qnn.direct_conv2d"] == in_registers
-    assert turned["relax.qnn.float_conv2d"] == (not in_registers)
+    assert turned["relax.qnn.direct_conv2d"] == is_direct
+    assert turned["relax.qnn.float_conv2d"] == (not is_direct)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
     (found,) = interpret.run(channels_last(model), inputs).values()

@@ -17,14 +17,15 @@ from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
+from stages.kernels.candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.families import Dots
-from stages.kernels.offers import Method, Offer, from_table, to_table
+from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
-from stages.kernels.tables import Tables
 from stages.kernels.terms import plain_plan
 from stages.kinds import Model, Table
+from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 
@@ -118,7 +119,7 @@ def made(found: Layer, popcounts: float, products: float) -> Table:
         KernelSignature("sse2", None, Dots(4), 1, 32, "none", 0),
     )
     costs = (popcounts, products)
-    offers = [Offer(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
+    offers = [KernelCandidate(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
     return {found.problem.name: to_table(offers)}
 
 
@@ -156,9 +157,9 @@ def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Tabl
     """Offers for one bit by one: popcounts, which are emptied once a window, and look-ups."""
     plan = plain_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
-    tables = Tables(1, 1, "unipolar", 32)
-    lookup = KernelSignature("avx2", None, None, 1, 32, "window", 99, tables=tables)
-    offers = [Offer(popcount, popcounts, emptying), Offer(lookup, lookups, 0.0)]
+    tables = Lut(1, 1, "unipolar", 32)
+    lookup = KernelSignature("avx2", None, None, 1, 32, "window", 99, lut=tables)
+    offers = [KernelCandidate(popcount, popcounts, emptying), KernelCandidate(lookup, lookups, 0.0)]
     return {"a1w1_unipolar": to_table(offers)}
 
 
@@ -187,7 +188,11 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
     dot = KernelSignature("avx2", None, Dots(4), 7, 32, "none", 0)
     # Of rows in phases 55 positions are computed for 49 pixels, of others 97.
-    found = [Offer(popcount, 2.0, 0.0), Offer(dot, 10.0, 0.0), Offer(replace(dot, rows=14), 1.0, 0)]
+    found = [
+        KernelCandidate(popcount, 2.0, 0.0),
+        KernelCandidate(dot, 10.0, 0.0),
+        KernelCandidate(replace(dot, rows=14), 1.0, 0),
+    ]
     offers = {"a1w1_unipolar": to_table(found)}
     assert [choose(one, None, offers, {}) for one in (wide, beside)] == ["mac8", "bitserial"]
     assert shared([wide, beside], offers) == "mac8"

@@ -15,7 +15,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.networks import SourceNet
 from tests.stages.test_quantizing_chains import (
     CHANNELS,
@@ -68,7 +68,7 @@ def test_padding_outside_the_levels(bias: float) -> None:
     """At the border a sum may lie outside what the levels alone can give: 0 is none of them."""
     net = SourceNet((1, 2, 4, 4))
     data = net.op(
-        source.multi_threshold(
+        qonnx_operators.multi_threshold(
             net.x,
             net.constant("t", [[-1.0, 0.0, 1.0]]),
             out_scale=1.0,
@@ -191,7 +191,7 @@ def test_scales_of_matrix_weights(shape: tuple[int, ...], features: int) -> None
     weight = net.constant("w", net.rng.normal(size=(features, 10)))
     scale = net.constant("s", 2.0 ** net.rng.integers(-3, 2, shape))
     quantized = net.op(
-        source.quant(
+        qonnx_operators.quant(
             weight, scale, net.constant("z", 0), bits=3, signed=True, narrow=True, rounding="ROUND"
         ),
         "wq",
@@ -206,7 +206,7 @@ def test_transposed_weights_keep_their_scales() -> None:
     weight = net.constant("w", net.rng.normal(size=(10, 10)))
     scale = net.constant("s", 2.0 ** net.rng.integers(-3, 2, (10, 1)))
     quantized = net.op(
-        source.quant(
+        qonnx_operators.quant(
             weight, scale, net.constant("z", 0), bits=3, signed=True, narrow=True, rounding="ROUND"
         ),
         "wq",
@@ -243,7 +243,7 @@ def test_finn_graphs(datatype: str) -> None:
     hidden = net.op(relax.op.matmul(net.x, first), "fc1")
     thresholds = np.sort(net.rng.integers(-400, 400, (9, 3)), axis=1)
     hidden = net.op(
-        source.multi_threshold(
+        qonnx_operators.multi_threshold(
             hidden, net.constant("t", thresholds), out_scale=1.0, out_bias=-1.0, channel_axis=1
         ),
         "act",

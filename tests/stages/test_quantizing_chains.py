@@ -16,8 +16,8 @@ from stages.dialect.calls import attributes, is_op
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.numerics import source
-from stages.numerics.source import ROUNDING
+from stages.numerics import qonnx_operators
+from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.networks import SourceNet
 from tests.stages.pipeline import assert_same, random_inputs
 
@@ -98,7 +98,7 @@ def apply(net: SourceNet, x: Any, link: Link, name: str) -> Any:
         return net.op(relax.op.clip(x, float(link.operands[0]), float(link.operands[1])), name)
     if link.op == "batch_norm":
         operands = [net.constant(f"{name}.{i}", part) for i, part in enumerate(link.operands)]
-        return net.op(source.batch_norm(x, *operands, epsilon=1e-5), name)
+        return net.op(qonnx_operators.batch_norm(x, *operands, epsilon=1e-5), name)
     operand = net.constant(f"{name}.c", link.operands[0].reshape(-1, 1, 1))
     if link.op == "subtract_from":
         return net.op(relax.op.subtract(operand, x), name)
@@ -157,9 +157,9 @@ QUANTIZERS = st.one_of(
 def quantize(net: SourceNet, x: Any, quantizer: Quantizer) -> Any:
     scale = net.constant("q.scale", quantizer.scale)
     if quantizer.kind == "bipolar":
-        return net.op(source.bipolar_quant(x, scale), "q")
+        return net.op(qonnx_operators.bipolar_quant(x, scale), "q")
     if quantizer.kind == "thresholds":
-        call = source.multi_threshold(
+        call = qonnx_operators.multi_threshold(
             x,
             net.constant("q.thresholds", quantizer.thresholds),
             out_scale=quantizer.scale,
@@ -167,7 +167,7 @@ def quantize(net: SourceNet, x: Any, quantizer: Quantizer) -> Any:
             channel_axis=1,
         )
         return net.op(call, "q")
-    call = source.quant(
+    call = qonnx_operators.quant(
         x,
         scale,
         net.constant("q.zp", quantizer.zero_point),
@@ -347,7 +347,7 @@ def test_thresholds_of_floats_rise_from_row_to_row() -> None:
     """Kernels take them for a thermometer; a file may hold them in any order."""
     net = SourceNet((1, 2, 6, 7))
     thresholds = np.array([[0.5, -0.25, 0.1], [-1.0, 1.5, 0.0]], np.float32)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", thresholds), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     model = net.model(net.conv(net.op(call, "q"), "c", CHANNELS))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.lines import as_line
+from stages.bitpacking.affine_thresholds import as_line
 from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
 from stages.dialect import integer
 from stages.dialect.operators import OPERATORS

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from stages.errors import StageError
 from stages.importing.mxnet.container import bundle, unbundle
-from stages.importing.mxnet.converters import missing_parameters, unknown_operators, walk
-from stages.importing.mxnet.describing import describe
+from stages.importing.mxnet.mxnet_description import describe
+from stages.importing.mxnet.mxnet_importer import missing_parameters, unknown_operators, walk
 from stages.importing.mxnet.params import read_params
 from stages.importing.mxnet.symbol import read_symbol
 from stages.importing.unsupported import refusal

@@ -17,10 +17,10 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.importing.mxnet.mxnet_builder import Values, Walk, real
+from stages.importing.mxnet.mxnet_windows import convolve, windows_of
 from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Values, Walk, real
-from stages.importing.mxnet.windows import convolve, windows_of
 from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]

@@ -14,8 +14,10 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.importing.mxnet.mxnet_builder import Scalars, Value, Values, Walk, real
+from stages.importing.mxnet.mxnet_windows import windows_of
 from stages.importing.mxnet.quantized import accumulate, dense, flattened
-from stages.importing.mxnet.ranges import (
+from stages.importing.mxnet.quantized_ranges import (
     LIMITS,
     REACH,
     calibrated,
@@ -24,8 +26,6 @@ from stages.importing.mxnet.ranges import (
     scale_of,
 )
 from stages.importing.mxnet.symbol import Attributes, Node
-from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
-from stages.importing.mxnet.windows import windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import rescale
 

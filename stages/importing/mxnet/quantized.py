@@ -15,7 +15,15 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
-from stages.importing.mxnet.ranges import (
+from stages.importing.mxnet.mxnet_builder import Scalars, Value, Values, Walk, real
+from stages.importing.mxnet.mxnet_windows import (
+    check_kernel,
+    convolve,
+    counts,
+    pool_windows,
+    windows_of,
+)
+from stages.importing.mxnet.quantized_ranges import (
     INT32_REACH,
     LIMITS,
     REACH,
@@ -27,8 +35,6 @@ from stages.importing.mxnet.ranges import (
     scale_of,
 )
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
-from stages.importing.mxnet.windows import check_kernel, convolve, counts, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import rescale
 

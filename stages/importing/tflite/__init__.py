@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stages.importing.tflite.describing import describe
-from stages.importing.tflite.reader import read
-from stages.importing.tflite.walking import walk
+from stages.importing.tflite.tflite_description import describe
+from stages.importing.tflite.tflite_importer import walk
+from stages.importing.tflite.tflite_reader import read
 from stages.importing.unsupported import refusal
 from stages.kinds import Model, Table
 from stages.options import ImportOptions

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite import hybrid, larq
+from stages.importing.tflite import hybrid_layers as hybrid
+from stages.importing.tflite import larq
 from stages.importing.tflite.activations import (
     activated,
     padding_of,
     require_no_activation,
     strides_of,
 )
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.elementwise import operands
-from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.pools import pool_attributes
+from stages.importing.tflite.broadcast_arithmetic import operands
+from stages.importing.tflite.integer_pools import pool_attributes
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 

@@ -19,8 +19,8 @@ from flatbuffers import flexbuffers
 from stages.dialect import integer
 from stages.dialect.calls import is_op
 from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Array, Operator
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import bipolar
 from stages.numerics.bipolar import BIT

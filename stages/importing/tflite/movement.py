@@ -12,9 +12,9 @@ import numpy as np
 import tflite as schema
 from tvm import relax
 
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.slicing import Slicing, dense_slicing
+from stages.importing.tflite.strided_slice import Slicing, dense_slicing
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 

@@ -11,8 +11,8 @@ from collections import Counter
 from math import prod
 
 from stages.errors import StageError
-from stages.importing.torch_export.converters import unknown_operators, walk
-from stages.importing.torch_export.program import Node, Program, Ref, read_program
+from stages.importing.torch_export.exported_program import Node, Program, Ref, read_program
+from stages.importing.torch_export.torch_importer import unknown_operators, walk
 from stages.importing.unsupported import Unsupported, refusal
 from stages.kinds import Model, Table
 from stages.options import ImportOptions

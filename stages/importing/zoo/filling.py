@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.importing import arithmetic
-from stages.importing.windows import Windows
+from stages.importing.onnx import source_arithmetic as arithmetic
+from stages.importing.sliding_windows import Windows
 from stages.importing.zoo.network import INPUT, Layer, Network
 
 Array = np.ndarray[Any, Any]

@@ -8,9 +8,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packed import class_count, stored_of, stored_row
 from stages.kernels.signature import BLOCK
-from stages.kernels.tables import ENTRIES, GROUP
 from stages.nodes import Call, Index, Scalar, Var
 
 MIN_LANES = 8

@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,

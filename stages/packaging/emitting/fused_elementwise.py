@@ -9,7 +9,7 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.dialect.expressions import scalar
+from stages.dialect.relax_te import scalar
 from stages.nodes import Call, Index, Scalar, Var
 from stages.packaging.emitting.item_kernel import Arguments
 

@@ -9,9 +9,9 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.kernels.methods import WORD_BITS
+from stages.kernels.lut import GROUP, additions
+from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.packed import stored_of, stored_row
-from stages.kernels.tables import GROUP, additions
 from stages.nodes import Buffer, Index, Scalar
 
 

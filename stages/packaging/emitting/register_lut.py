@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hw.isa import Isa, Part
 from stages.codegen import Text
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.kernels.llvm import FunctionText
 
 ENTRIES = 64

@@ -1,6 +1,6 @@
 """Winograd's transforms in LLVM IR, some channels at a time.
 
-What is computed is read from the same formulas as everywhere (`stages.kernels.winograd`).
+What is computed is read from the formulas in `stages.kernels.winograd_transforms`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stages.codegen import Text
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
-from stages.kernels.winograd import Transform
+from stages.kernels.winograd_transforms import Transform
 
 
 @dataclass(frozen=True)

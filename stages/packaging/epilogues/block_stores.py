@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
 from stages.kernels.packed import stored_of
 from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Var

@@ -15,7 +15,7 @@ from typing import Any
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.numbers import MAGIC
-from stages.dialect.unstored import LONGEST_WORD
+from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels.packed import CONVOLUTION
 from stages.nodes import Call, Var, VarBinding

@@ -17,9 +17,9 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
+from stages.kernels.lut import ENTRIES
 from stages.kernels.packed import is_convolution, stored_of
 from stages.kernels.signature import BLOCK
-from stages.kernels.tables import ENTRIES
 from stages.nodes import Call, Index, Var, VarBinding
 from stages.packaging.emitting.addressing import border_class, output_offset
 from stages.packaging.emitting.composite import Composite

@@ -1,6 +1,6 @@
 """What a composite computes at one position: a channel of a pixel, as a TIR expression.
 
-The arithmetic is the same as everywhere (`stages.dialect.expressions`). What is computed next, and
+The arithmetic is the same as everywhere (`stages.dialect.relax_te`). What is computed next, and
 stored nowhere, may be wider than the dialect has it, or narrower where that holds it.
 """
 
@@ -15,12 +15,12 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC, WHOLE, WIDENED
-from stages.dialect.expressions import SCALARS, clipped, saturates, scalar, unsaturated
-from stages.dialect.infer import limits
-from stages.dialect.numbers import TIR
+from stages.dialect.numbers_fused import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
+from stages.dialect.numbers_tir import TIR
 from stages.dialect.processor import clips_integers
-from stages.dialect.unstored import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
+from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError
 from stages.graph.composites import POOLS
 from stages.nodes import Buffer, Call, Index, Scalar, Var

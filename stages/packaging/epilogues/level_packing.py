@@ -13,9 +13,9 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
 from stages.kernels.llvm import FunctionText
-from stages.kernels.methods import Stored
+from stages.kernels.lut import ENTRIES, GROUP, additions, entry_bits
+from stages.kernels.operand_storage import Stored
 from stages.kernels.signature import BLOCK
-from stages.kernels.tables import ENTRIES, GROUP, additions, entry_bits
 from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"

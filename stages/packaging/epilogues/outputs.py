@@ -10,9 +10,9 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ELEMENTWISE
-from stages.dialect.expressions import saturates
-from stages.dialect.infer import limits
+from stages.dialect.relax_te import saturates
 from stages.kernels.packed import stored_row
 from stages.nodes import Call, Index, Var
 from stages.packaging.emitting.byte_lut import has_byte_lut, is_byte_valued

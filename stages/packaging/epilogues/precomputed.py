@@ -13,8 +13,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, shape_of
-from stages.dialect.sharing import shared
-from stages.dialect.unstored import LONGEST_WORD
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on

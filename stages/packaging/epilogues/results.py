@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.dialect.numbers import fence
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers_tir import fence
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on

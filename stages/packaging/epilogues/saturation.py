@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hw.isa import Isa
+from hw.isa.instruction_set import Isa
 from stages.codegen import Text
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.packaging.epilogues.block_vectors import BlockVectors
 
 SATURATED = "bk_saturated_"

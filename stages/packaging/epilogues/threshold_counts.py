@@ -14,11 +14,11 @@ from typing import Any
 
 from tvm import tirx
 
-from hw.isa import Isa
+from hw.isa.instruction_set import Isa
 from stages.dialect.calls import attributes
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.numbers import TIR
-from stages.dialect.unstored import LONGEST_WORD
+from stages.dialect.numbers_fused import LONGEST_WORD
+from stages.dialect.numbers_tir import TIR
 from stages.nodes import Buffer, Call, Index, Scalar
 from stages.packaging.epilogues.saturation import has_saturating_pack
 

@@ -10,7 +10,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of
 from stages.graph.composites import calls_in
-from stages.kernels.work import macs_of, values_of
+from stages.kernels.operation_counts import macs_of, values_of
 from stages.nodes import Call, Function
 
 LEAST = 3000

@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.graph.bindings import outputs_of
 from stages.graph.composites import calls_in
 from stages.nodes import Buffer, Call, Function, Index, Var

@@ -13,10 +13,10 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.dialect.batched import BYTE_POINT
+from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.composites import calls_in
-from stages.graph.simplifying import order_of
+from stages.graph.simplify_graph import order_of
 from stages.kernels.packed import parse_signature
 from stages.nodes import Buffer, Call, Function, Index, Scalar, Var
 from stages.packaging.emitting.addressing import divided

@@ -12,8 +12,8 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, is_op, shape_of
-from stages.dialect.settling import MAGIC, OPERANDS, SETTLE
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.resummation import MAGIC, OPERANDS, SETTLE
 from stages.graph.bindings import bindings_of
 from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.item_kernel import Arguments, item_kernel

@@ -17,9 +17,9 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
-from stages.dialect.expressions import scalar
-from stages.dialect.sharing import shared
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.dialect.let_bindings import shared
+from stages.dialect.relax_te import scalar
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel

@@ -16,7 +16,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import stored_row
 from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel

@@ -1,4 +1,4 @@
-"""From a composite of sums near rounding ties (`stages.numerics.near_ties`) to one PrimFunc.
+"""From a composite of sums near rounding ties (`numerics/onnx_pointwise_conv.py`) to one PrimFunc.
 
 A vector of channels becomes bytes at once, and the kernel notes which of them lie near a rounding
 tie. For those, which are rare, it bounds more tightly what the steps of the float32 sum may lose,
@@ -17,11 +17,12 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
-from stages.dialect.numbers import MAGIC, MAGIC_BITS, TIR, rounded_by_sum
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers import MAGIC, MAGIC_BITS
+from stages.dialect.numbers_tir import TIR, rounded_by_sum
 from stages.graph.bindings import bindings_of
 from stages.nodes import Buffer, Function, Index, Scalar
-from stages.numerics.near_ties import (
+from stages.numerics.onnx_pointwise_conv import (
     ABOVE,
     NEAR_TIES,
     OPERANDS,

@@ -15,9 +15,9 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
-from stages.dialect.rearranged import ints_of
+from stages.dialect.movement_te import ints_of
 from stages.graph.composites import calls_in, pad_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.nodes import Buffer, Function, Index, Scalar
 from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel

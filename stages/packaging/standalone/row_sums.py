@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
 from stages.nodes import Buffer, Function, Index, Scalar

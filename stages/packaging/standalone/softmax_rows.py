@@ -15,13 +15,13 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.dialect.numbers import TIR
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers_tir import TIR
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
 from stages.nodes import Buffer, Function, Index, Scalar
+from stages.numerics.float_softmax import power
 from stages.numerics.onnx_layers import softmax_levels, softmax_place
-from stages.numerics.softmax import power
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
 from stages.packaging.emitting.interleaved_rows import (
     ROWS,

@@ -17,8 +17,8 @@ from tvm import relax, s_tir, te, tirx
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE, element
-from stages.dialect.expressions import expression, scalar
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.relax_te import expression, scalar
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.nodes import Call, Expr, Function, Index, PrimFunc, Scalar, Stmt, Tensor, Var
 from stages.packaging.emitting.addressing import slice_of

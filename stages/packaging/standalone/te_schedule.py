@@ -12,7 +12,7 @@ from math import gcd, prod
 from tvm import tirx
 from tvm.s_tir import ScheduleError
 
-from stages.dialect.sharing import nodes, operations
+from stages.dialect.let_bindings import nodes, operations
 from stages.nodes import LoopRV, PrimFunc, SBlockRV, Stmt
 from stages.packaging.standalone.te_loops import (
     LEAST,

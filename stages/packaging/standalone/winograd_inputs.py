@@ -9,7 +9,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.composites import calls_in
-from stages.kernels.winograd import transform_for
+from stages.kernels.winograd_transforms import transform_for
 from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.addressing import divided, widths
 from stages.packaging.emitting.item_kernel import Arguments, item_kernel

@@ -12,8 +12,8 @@ import numpy as np
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, shape_of
-from stages.kernels.depthwise import takes_pairs
 from stages.kernels.geometry import tile_count
+from stages.kernels.packed_depthwise import takes_pairs
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.nodes import Index, Scalar

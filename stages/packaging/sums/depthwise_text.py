@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hw.isa import Instruction, Isa, Part, Vector
+from hw.isa import Vector
+from hw.isa.instruction import Instruction
+from hw.isa.instruction_set import Isa
+from hw.isa.part import Part
 from stages.kernels.llvm import FunctionText
 from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK

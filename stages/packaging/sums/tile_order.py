@@ -231,7 +231,7 @@ class RowHalves(OutputRows):
 def _takes_two(of: Composition) -> bool:
     """Whether a micro-kernel takes two pixels, wherever they are."""
     reads = _windows(of)
-    return of.sums.in_registers and reads.signature.turns and not reads.has_computed_weights
+    return of.sums.in_registers and reads.signature.spans_rows and not reads.has_computed_weights
 
 
 def _windows(of: Composition) -> Windows:

@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
 from stages.dialect.calls import shape_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 from stages.kinds import Table
 from stages.nodes import Buffer, Index
@@ -65,7 +65,7 @@ class InMatrixTiles(InScratch):
     def __init__(self, of: Composition) -> None:
         super().__init__(of)
         signature = of.composite.signature
-        self.unpacked_words = RING_BYTES // WORD_BYTES if signature.makes_bytes else 0
+        self.unpacked_words = RING_BYTES // WORD_BYTES if signature.expands_weights else 0
 
     @classmethod
     def fits(cls, of: Composition) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Isa
+from hw.isa.instruction_set import Isa
 from stages.codegen import Text
 from stages.dialect.calls import attributes
 from stages.kernels.llvm import FunctionText
-from stages.kernels.widening import Widened as Layout
-from stages.kernels.widening import widened
+from stages.kernels.widened_windows import Widened as Layout
+from stages.kernels.widened_windows import widened
 from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.addressing import widths
 from stages.packaging.sums.parts import Composition, Window

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
-from stages.kernels.groups import first_read
+from stages.kernels.channel_groups import first_read
 from stages.kernels.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
@@ -46,7 +46,10 @@ class Windows(Reads):
         self.main = of.composite.main
         self.signature = of.composite.signature
         self.rows, self.channels = self.signature.rows, self.signature.channels
-        self.is_tiled, self.keeps_sums = self.signature.is_tiled, self.signature.keeps_sums
+        self.is_tiled, self.keeps_sums = (
+            self.signature.is_tiled,
+            self.signature.keeps_sums_in_registers,
+        )
         attrs, data = attributes(self.main), self.main.args[0]
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
         self.pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
@@ -65,7 +68,7 @@ class Windows(Reads):
         """If the micro-kernel can preload the bias, and it is the same for all pixels."""
         is_plain = attributes(self.main)["scale"] == 1 and shape_of(self.main.args[2].ty)[0] == 1
         sums = self.of.sums
-        return (sums.in_registers or sums.uses_tiles) and self.signature.begins and is_plain
+        return (sums.in_registers or sums.uses_tiles) and self.signature.preloads_bias and is_plain
 
     @property
     def has_computed_weights(self) -> bool:
@@ -112,7 +115,7 @@ class Windows(Reads):
         read but once, or have just been computed.
         """
         work = self.of.work
-        if self.signature.is_whole or work.blocks_are_inner or self.has_computed_weights:
+        if self.signature.covers_layer or work.blocks_are_inner or self.has_computed_weights:
             return 0
         return -(-self.signature.weight_bytes // work.calls_per_batch)
 
@@ -127,7 +130,7 @@ class Windows(Reads):
     def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel of the signature, for the strides of this layer."""
         body = bodies[self.signature.name]
-        name = self.signature.beginning if self.preloads_bias else self.signature.name
+        name = self.signature.preload_name if self.preloads_bias else self.signature.name
         text = body["text"], body["declarations"]
         return MicroKernelCall(name, text, 4, self.strides, self.preloads_bias)
 

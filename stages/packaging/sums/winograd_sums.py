@@ -15,10 +15,10 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, shape_of
 from stages.kernels.geometry import tile_count
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
+from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.signature import ALIGNMENT, BLOCK
-from stages.kernels.transformed import inputs_of
-from stages.kernels.winograd import calls_a_run, transform_for
+from stages.kernels.winograd_transforms import calls_a_run, transform_for
 from stages.kinds import Table
 from stages.nodes import Index
 from stages.packaging.emitting.addressing import call_on, divided

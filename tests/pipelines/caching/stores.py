@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines import keys
 from pipelines.caching import entry
 from pipelines.caching.remote import Remote
 from pipelines.caching.settings import Settings
-from pipelines.manifest import Manifest, Parts
-from pipelines.store import Store
+from pipelines.store import keys
+from pipelines.store.manifest import Manifest, Parts
+from pipelines.store.store import Store
 from tests.pipelines.fake_clone import Clone
 
 STAGE = "importing"

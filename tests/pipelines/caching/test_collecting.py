@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import keys, roots
-from pipelines.caching import collecting, local
-from pipelines.caching.collecting import GRACE, Result
-from pipelines.manifest import Parts
-from pipelines.store import Store
+from pipelines.caching import eviction, local_store
+from pipelines.caching.eviction import GRACE, Result
+from pipelines.store import keys, roots
+from pipelines.store.manifest import Parts
+from pipelines.store.store import Store
 
 NOW = 1e9
 DIGESTS = {name: size for size, name in enumerate("abcdef", 1)}
@@ -36,24 +36,24 @@ def stores(draw: st.DrawFn) -> list[Result]:
 
 @given(stores(), st.sets(st.sampled_from("01234567")), st.integers(0, 60))
 def test_the_laws_of_gc(results: list[Result], needed: set[str], limit: int) -> None:
-    removed = collecting.choose(results, needed, limit, NOW)
+    removed = eviction.choose(results, needed, limit, NOW)
     assert len(set(removed)) == len(removed)
     assert not needed & set(removed)
     free = {r.name: r for r in results if r.name not in needed and NOW - r.used >= GRACE}
     assert set(removed) <= set(free)
     left = [r for r in results if r.name not in removed]
-    assert collecting.total(left) <= limit or set(removed) == set(free)
+    assert eviction.total(left) <= limit or set(removed) == set(free)
     # The least recently used go first, and the last of them was not one too many.
     kept = [r.used for name, r in free.items() if name not in removed]
     assert not removed or not kept or max(free[name].used for name in removed) <= min(kept)
     if removed:
         before = [r for r in results if r.name not in removed[:-1]]
-        assert collecting.total(before) > limit
+        assert eviction.total(before) > limit
 
 
 @given(stores(), st.floats(0, 10 * GRACE))
 def test_what_is_too_old_goes_though_there_is_room(results: list[Result], oldest: float) -> None:
-    removed = collecting.choose(results, (), 10**9, NOW, oldest)
+    removed = eviction.choose(results, (), 10**9, NOW, oldest)
     old = {r.name for r in results if NOW - r.used > oldest and NOW - r.used >= GRACE}
     assert set(removed) == old
 
@@ -70,10 +70,10 @@ def test_a_recipe_finds_all_it_needs_after_gc(tmp_path: Path) -> None:
     for key in (used, keys.digest("orphan item")):
         store.commit("items/kernel", key, "files", Parts({"content": b"x" * 999}, {}), {})
     roots.note(store, "toy", {"importing": made["needed"].key})
-    assert local.collect(store, 0) == []  # all of it is new
+    assert local_store.collect(store, 0) == []  # all of it is new
     for path in store.root.rglob("manifest.json"):
         os.utime(path, (0, 0))
-    removed = local.collect(store, 0)
+    removed = local_store.collect(store, 0)
     orphan = keys.digest("orphan item")[:12]
     assert sorted(removed) == [f"importing/{made['orphan'].key[:12]}", f"items/kernel/{orphan}"]
     assert set(store.read(made["needed"]).tensors) == {"w", "own"}
@@ -84,7 +84,7 @@ def test_a_recipe_finds_all_it_needs_after_gc(tmp_path: Path) -> None:
 def test_verify_finds_and_removes_what_was_changed(tmp_path: Path) -> None:
     store = Store(tmp_path / "artifacts")
     made = store.commit("importing", keys.digest("a"), "files", Parts({"f": b"abc"}, {}), {})
-    assert local.verify(store) == (1, [])
+    assert local_store.verify(store) == (1, [])
     (store.folder("importing", made.key) / "files" / "f").write_bytes(b"abd")
-    assert local.verify(store) == (0, [f"importing/{made.key[:12]}"])
+    assert local_store.verify(store) == (0, [f"importing/{made.key[:12]}"])
     assert store.manifest("importing", made.key) is None

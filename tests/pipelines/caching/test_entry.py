@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
-from pipelines import keys
 from pipelines.caching.entry import BadEntryError, Signer, described, opened
 from pipelines.caching.settings import UNSIGNED
-from pipelines.manifest import Content, Manifest, output_digest, render
+from pipelines.store import keys
+from pipelines.store.manifest import Content, Manifest, output_digest, render
 from tests.pipelines.caching.stores import new_key
 
 KEY = keys.digest("a key")

@@ -16,11 +16,11 @@ pytest.importorskip("fsspec", reason="no fsspec: no remote can be reached")
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
 from pipelines.caching import upkeep
-from pipelines.caching.backend import Backend
-from pipelines.caching.collecting import GRACE
 from pipelines.caching.entry import Signer
+from pipelines.caching.eviction import GRACE
 from pipelines.caching.remote import CONTENTS, ENTRIES, Remote, content_path, entry_path
-from pipelines.store import Store
+from pipelines.caching.remote_files import Backend
+from pipelines.store.store import Store
 from tests.pipelines.caching.stores import (
     STAGE,
     built,

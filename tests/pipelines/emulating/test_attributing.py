@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.emulating import attributing, program
-from pipelines.emulating.costs import Cost, total
-from pipelines.emulating.kinds import RUNTIME, Layer
-from pipelines.modelling.blocks import Block
+from pipelines.emulating import layer_attribution, linked_program
+from pipelines.emulating.block_costs import Cost, total
+from pipelines.emulating.layer_kinds import RUNTIME, Layer
+from pipelines.modelling.code_blocks import Block
 
 CALLS = [
     {"layer": "a", "kernel": "products_1"},
@@ -29,7 +29,7 @@ def test_what_is_shared_is_split_by_multiply_accumulates() -> None:
         "net_run": Cost(7),
     }
     users = {"net__sums_9": {"products_1", "products_2"}}
-    found = attributing.by_layer(functions, CALLS, LAYERS, users)
+    found = layer_attribution.by_layer(functions, CALLS, LAYERS, users)
     assert found["a"] == Cost(100 + 100, 50.0, 40.0)
     assert (found["b"], found["c"]) == (Cost(300 + 300), Cost(600 + 600))
     assert found[RUNTIME] == Cost(7)
@@ -45,17 +45,17 @@ def test_what_is_shared_is_split_by_multiply_accumulates() -> None:
 def test_nothing_is_lost_nor_counted_twice(functions: dict[str, Cost], macs: list[int]) -> None:
     layers = [Layer(each.name, each.kind, n) for each, n in zip(LAYERS, macs, strict=True)]
     users = {"net__sums_9": {"products_2"}}
-    found = attributing.by_layer(functions, CALLS, layers, users)
+    found = layer_attribution.by_layer(functions, CALLS, layers, users)
     whole = total(functions.values()).instructions
     assert total(found.values()).instructions == pytest.approx(whole)
 
 
 def test_blocks_lie_in_functions_and_behind_them_in_none() -> None:
-    known = [(0x100, "f"), (0x120, "g"), (0x140, program.OTHER)]
+    known = [(0x100, "f"), (0x120, "g"), (0x140, linked_program.OTHER)]
     blocks = [Block(at, 1, 1, b"") for at in (0x80, 0x100, 0x11C, 0x120, 0x140, 0x200)]
-    found = program.by_function(blocks, known)
+    found = linked_program.by_function(blocks, known)
     assert {name: [block.address for block in own] for name, own in found.items()} == {
-        program.OTHER: [0x80, 0x140, 0x200],
+        linked_program.OTHER: [0x80, 0x140, 0x200],
         "f": [0x100, 0x11C],
         "g": [0x120],
     }
@@ -68,6 +68,6 @@ def test_objects_of_an_archive() -> None:
 
     first, second = b"\x7fELF1", b"\x7fELF22"
     archive = b"!<arch>\n" + member("/", b"table") + member("a.o/", first) + member("b", second)
-    assert list(attributing.members(archive)) == [first, second]
+    assert list(layer_attribution.members(archive)) == [first, second]
     with pytest.raises(ValueError, match="no archive"):
-        list(attributing.members(Path(__file__).read_bytes()))
+        list(layer_attribution.members(Path(__file__).read_bytes()))

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from hw import host
-from pipelines.benching.own import title
-from pipelines.benching.primitives import PRIMITIVES
-from pipelines.emulating import command, pinning, telling, userland
-from pipelines.emulating.comparing import Compared, Side, behind_floats
-from pipelines.emulating.costs import Cost
-from pipelines.emulating.kinds import DEPTHWISE, RUNTIME, Layer
+from pipelines.benchmarks.primitives import PRIMITIVES
+from pipelines.benchmarks.variant_packages import title
+from pipelines.emulating import emulated_bench, pinned_counts, result_tables, userland
+from pipelines.emulating.block_costs import Cost
+from pipelines.emulating.emulated_comparison import Compared, Side, behind_floats
+from pipelines.emulating.layer_kinds import DEPTHWISE, RUNTIME, Layer
 from pipelines.errors import UserError
-from pipelines.load import load_recipe
-from pipelines.overrides import Variables
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.overrides import Variables
 from pipelines.runners.replay import qemu_lacks
 from tests.pipelines.fake_clone import doit
 
@@ -49,7 +49,7 @@ def test_a_package_alone(tmp_path: Path) -> None:
     (row,) = found["rows"]
     layers = {x["layer"]: x["sides"]["package"]["instructions_emulated"] for x in found["layers"]}
     assert sum(layers.values()) == pytest.approx(row["instructions_emulated"], abs=len(layers))
-    pinned = pinning.read(pinning.FOLDER / f"{SMALL}.json").layers
+    pinned = pinned_counts.read(pinned_counts.FOLDER / f"{SMALL}.json").layers
     assert layers.keys() == pinned.keys()
     for name in layers.keys() - {RUNTIME}:
         assert layers[name] == pytest.approx(pinned[name], rel=1e-2, abs=50), name
@@ -71,7 +71,7 @@ def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
     assert list(row["costs"]) == [*PRIMITIVES, *added]
     executed = {what: each["instructions_emulated"] for what, each in row["costs"].items()}
     assert executed["loops"] > executed["+ unrolling"] > executed["+ 4 threads"]
-    pinned = pinning.read(pinning.FOLDER / f"{SMALL}.json").layers[row["layer"]]
+    pinned = pinned_counts.read(pinned_counts.FOLDER / f"{SMALL}.json").layers[row["layer"]]
     assert executed["+ packing"] == pytest.approx(pinned / 4, rel=0.05)
 
 
@@ -103,12 +103,12 @@ COMPARED = Compared(
 
 
 def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    found = telling.data(COMPARED)
+    found = result_tables.data(COMPARED)
     assert found["rows"][2]["products_emulated"] == {"SDOT": 9}
     figures = {name for row in found["rows"] for name in row} - {"what", "difference"}
     assert all("emulated" in name or "modelled" in name for name in figures)
     assert [row["layer"] for row in found["layers"]] == ["a", RUNTIME, "out"]
-    telling.tell(found, "toy")
+    result_tables.tell(found, "toy")
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     assert cells[1] == [
@@ -122,15 +122,15 @@ def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert ["toy: M cycles (modelled)"] in cells
     assert [DEPTHWISE, "2.00", "3.000", "1.500", "2.000", "1.000", "1.50 of it"] in cells
     assert ["not emulated: Larq: it has no wheels"] in cells
-    telling.tell(found, "toy", layers=["out"])
+    result_tables.tell(found, "toy", layers=["out"])
     assert "toy: M instructions (emulated)\n  layer" in capsys.readouterr().out
 
 
 def test_without_a_model_of_the_core_there_are_instructions_alone() -> None:
-    found = telling.data(Compared([Side("package", Cost(3e6), {"a": Cost(3e6)})], []))
+    found = result_tables.data(Compared([Side("package", Cost(3e6), {"a": Cost(3e6)})], []))
     assert found["rows"] == [{"what": "package", "instructions_emulated": 3_000_000}]
-    assert telling.figures(found) == ["instructions_emulated"]
-    assert "cycles" not in telling.section(found)
+    assert result_tables.figures(found) == ["instructions_emulated"]
+    assert "cycles" not in result_tables.section(found)
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,18 @@ def test_without_a_model_of_the_core_there_are_instructions_alone() -> None:
 def test_what_emulating_does_not_heed(
     given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "qemu_lacks", lambda _: [])
+    monkeypatch.setattr(emulated_bench, "qemu_lacks", lambda _: [])
     with pytest.raises(UserError) as error:
-        command.check(load_recipe("ds_cnn_int8_rpi3", {}), Variables(given, {}))
+        emulated_bench.check(load_recipe("ds_cnn_int8_rpi3", {}), Variables(given, {}))
     assert error.value.message.startswith(said)
 
 
 def test_what_is_not_installed_is_said_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command, "qemu_lacks", lambda _: ["qemu-user", "libc6-arm64-cross"])
+    monkeypatch.setattr(emulated_bench, "qemu_lacks", lambda _: ["qemu-user", "libc6-arm64-cross"])
     with pytest.raises(UserError) as error:
-        command.check(load_recipe("ds_cnn_int8_rpi3", {}), Variables({}, {}))
+        emulated_bench.check(load_recipe("ds_cnn_int8_rpi3", {}), Variables({}, {}))
     assert error.value.message == (
         "emulating rpi3 needs qemu-user and libc6-arm64-cross; on Debian or Ubuntu: apt install "
         "qemu-user libc6-arm64-cross"

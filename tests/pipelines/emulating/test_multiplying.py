@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.emulating.multiplying import multiplying, named
-from pipelines.modelling.blocks import Block
+from pipelines.emulating.multiply_instructions import multiplying, named
+from pipelines.modelling.code_blocks import Block
 
 CODE = {
     "SMMLA": (

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from pipelines import load, plan
-from pipelines.emulating import command, pinning
-from pipelines.emulating.pinning import Pinned
+from pipelines.builds import plan
+from pipelines.emulating import emulated_bench, pinned_counts
+from pipelines.emulating.pinned_counts import Pinned
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
 from tests.pipelines.fake_clone import doit
 
-FILES = sorted(pinning.FOLDER.glob("*.json"))
+FILES = sorted(pinned_counts.FOLDER.glob("*.json"))
 
 
 @pytest.mark.slow
@@ -23,12 +24,12 @@ FILES = sorted(pinning.FOLDER.glob("*.json"))
 def test_no_layer_executes_more_than_is_pinned(path: Path) -> None:
     """Counted in unicorn, from packages that the same compiler builds alike on every machine."""
     pytest.importorskip("unicorn", reason="unicorn is not installed")
-    kept = pinning.read(path)
+    kept = pinned_counts.read(path)
     done = doit("build", f"recipe={kept.recipe}")
     assert done.returncode == 0, done.stdout + done.stderr
     resolved = load.load_recipe(kept.recipe, {})
-    found = pinning.counted(plan.of(resolved), resolved)
-    assert not (said := pinning.faults(kept, found)), "\n".join(said)
+    found = pinned_counts.counted(plan.of(resolved), resolved)
+    assert not (said := pinned_counts.faults(kept, found)), "\n".join(said)
     assert found.keys() == kept.layers.keys()
 
 
@@ -36,7 +37,7 @@ def test_layers_that_execute_more_and_new_ones_are_faults() -> None:
     kept = Pinned("ci/toy", {"a": 1000, "b": 1000, "gone": 5, "none": 0})
     found = {"a": 1020, "b": 1021, "new": 1, "none": 3}
     advice = 'if it must be so: doit bench recipe=ci/toy pin="why"'
-    assert pinning.faults(kept, found) == [
+    assert pinned_counts.faults(kept, found) == [
         f"b executes 1,021 instructions (emulated), 2.1% more than the 1,000 that are pinned; "
         f"{advice}",
         f"new is not pinned; {advice}",
@@ -49,13 +50,13 @@ def test_what_is_kept_says_why_counts_changed(
 ) -> None:
     resolved: Any = SimpleNamespace(name="toy")
     counts = {"a": 10, "b": 20}
-    monkeypatch.setattr(pinning, "FOLDER", tmp_path)
-    monkeypatch.setattr(pinning, "counted", lambda *_: dict(counts))
+    monkeypatch.setattr(pinned_counts, "FOLDER", tmp_path)
+    monkeypatch.setattr(pinned_counts, "counted", lambda *_: dict(counts))
 
     def pin(reason: str) -> Pinned:
         given = Variables({"recipe": "ci/toy", "pin": reason}, {})
-        pinning.pin(resolved, resolved, given)
-        return pinning.read(tmp_path / "toy.json")
+        pinned_counts.pin(resolved, resolved, given)
+        return pinned_counts.read(tmp_path / "toy.json")
 
     assert pin("the first") == Pinned("ci/toy", {"a": 10, "b": 20})
     counts["b"] = 30
@@ -87,5 +88,5 @@ def test_what_cannot_be_pinned(
     hardware = SimpleNamespace(name="board", architecture=architecture)
     resolved: Any = SimpleNamespace(name="toy", hardware=hardware)
     with pytest.raises(UserError) as error:
-        command.check(resolved, Variables(given, fields))
+        emulated_bench.check(resolved, Variables(given, fields))
     assert error.value.message.startswith(said)

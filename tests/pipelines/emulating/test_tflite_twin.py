@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.benching.qdq_pairs import NoTwinError
-from pipelines.emulating import kinds, splitting
+from pipelines.benchmarks.qdq_pairs import NoTwinError
+from pipelines.emulating import layer_kinds, tflite_split
 from pipelines.emulating.tflite_twin import twin
 from stages import importing
 from stages.importing.zoo import build
@@ -64,7 +64,7 @@ def test_the_exact_twin_gives_the_runtimes_bits(name: str) -> None:
 def test_windows_are_padded_apart_only_where_asked() -> None:
     """ResNet-18's first convolution, pool and two more have uneven padding at a stride of 2."""
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
-    plain, exact = (splitting.split(twin(source("resnet18"), exact=x)) for x in (False, True))
+    plain, exact = (tflite_split.split(twin(source("resnet18"), exact=x)) for x in (False, True))
     added = {part.layer.name for part in exact} - {part.layer.name for part in plain}
     assert len(exact) - len(plain) == len(added) > 2
     assert all(name.endswith(".pad") for name in added)
@@ -76,16 +76,16 @@ def test_layers_are_those_of_the_package_and_multiply_as_much(name: str) -> None
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
     options = ImportOptions.model_validate({})
     packed = pack(importing.run(source=source(name), options=options), AARCH64)
-    own = [layer for layer in kinds.of_model(packed) if layer.macs]
-    others = [part.layer for part in splitting.split(twin(source(name))) if part.layer.macs]
+    own = [layer for layer in layer_kinds.of_model(packed) if layer.macs]
+    others = [part.layer for part in tflite_split.split(twin(source(name))) if part.layer.macs]
     assert own == others
-    assert own[0].kind == kinds.FIRST and own[-1].kind == kinds.DENSE
+    assert own[0].kind == layer_kinds.FIRST and own[-1].kind == layer_kinds.DENSE
 
 
 def test_operators_of_equal_shapes_are_alike() -> None:
     """So that each is emulated once, alone, in a file that LiteRT runs."""
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
-    parts = splitting.split(twin(source("ds_cnn")))
+    parts = tflite_split.split(twin(source("ds_cnn")))
     alike: dict[Any, list[str]] = {}
     for part in parts:
         alike.setdefault(part.same_as, []).append(part.layer.name)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.emulating import processors, userland
-from pipelines.emulating.command import check
+from pipelines.emulating.emulated_bench import check
 from pipelines.errors import UserError
-from pipelines.load import load_recipe
-from pipelines.overrides import Variables
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.overrides import Variables
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_without_one_the_command_that_fetches_it_is_said(monkeypatch: pytest.Mon
         "python -m pipelines.emulating.userland"
     )
     assert userland.lack() == lack
-    monkeypatch.setattr("pipelines.emulating.command.qemu_lacks", lambda _: [])
+    monkeypatch.setattr("pipelines.emulating.emulated_bench.qemu_lacks", lambda _: [])
     with pytest.raises(UserError) as error:
         check(load_recipe("ds_cnn_int8_rpi3", {}), Variables({"peers": "litert"}, {}))
     assert error.value.message == f"peers=litert: {lack}"

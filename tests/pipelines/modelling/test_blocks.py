@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.modelling.blocks import Block, Events, events, executed, joined
+from pipelines.modelling.code_blocks import Block, Events, events, executed, joined
 
 ADD, BRANCH = bytes.fromhex("2100018b"), bytes.fromhex("21f0ff54")  # add x1, x1, x1; b.ne
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import UserError
-from pipelines.modelling import counting
-from pipelines.modelling.blocks import Events, events, executed
+from pipelines.modelling import qemu_counts
+from pipelines.modelling.code_blocks import Events, events, executed
 from pipelines.modelling.memory import Memory
 from pipelines.modelling.plugin import compiled
 from tests.pipelines.modelling.caches import Caches
@@ -29,7 +29,7 @@ def test_a_loop_runs_as_often_as_it_says(tmp_path: Path, architecture: str) -> N
     body = f"unsigned long n = 7; {LOOP} mark(1000001); n = 1000; {LOOP} mark(1000002);"
     body += f"mark(1000001); n = 500; {LOOP} mark(1000002);"
     made = program(tmp_path, architecture, body)
-    found = counting.count([str(made)], architecture=architecture, cpu=CPUS[architecture])
+    found = qemu_counts.count([str(made)], architecture=architecture, cpu=CPUS[architecture])
     assert len(found) == 2
     for interval, rounds in zip(found, (1000, 500), strict=True):
         looped = [block for block in interval if block.code.endswith(interval[0].code[-4:])]
@@ -44,7 +44,7 @@ def test_lines_that_are_read_are_charged_to_the_block_that_reads(tmp_path: Path)
     body = "mark(1000001); for (int r = 0; r < 2; r++) for (long i = 0; i < 65536; i += 64)"
     body += " (void)((volatile char *)room)[i]; mark(1000002);"
     made = program(tmp_path, "aarch64", body, "static char room[65536] = {1};")
-    (interval,) = counting.count(
+    (interval,) = qemu_counts.count(
         [str(made)], architecture="aarch64", cpu="cortex-a53", memory=Memory(32, 4, 512, 16)
     )
     found = events(interval)
@@ -57,15 +57,15 @@ def test_lines_that_are_read_are_charged_to_the_block_that_reads(tmp_path: Path)
 def test_a_program_without_marks_and_one_that_fails_are_told(tmp_path: Path) -> None:
     silent = program(tmp_path, "aarch64", "mark(1);")
     with pytest.raises(UserError, match=r"set no marks: call sched_get_priority_max\(1000001\)"):
-        counting.count([str(silent)], architecture="aarch64", cpu="cortex-a53")
+        qemu_counts.count([str(silent)], architecture="aarch64", cpu="cortex-a53")
     with pytest.raises(UserError, match=r"ended with status .* under qemu-aarch64 -cpu no-such"):
-        counting.count([str(silent)], architecture="aarch64", cpu="no-such")
+        qemu_counts.count([str(silent)], architecture="aarch64", cpu="no-such")
 
 
 def test_a_missing_emulator_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match=r"needs qemu-arm and .* apt install qemu-user"):
-        counting.count(["program"], architecture="armv7", cpu="max")
+        qemu_counts.count(["program"], architecture="armv7", cpu="max")
 
 
 _DRIVER = b"""

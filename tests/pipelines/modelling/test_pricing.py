@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from hw import timings
 from pipelines.errors import UserError
-from pipelines.modelling import in_order, out_of_order, pricing
-from pipelines.modelling.blocks import Block, Events
+from pipelines.modelling import cycle_prices, in_order, out_of_order
+from pipelines.modelling.code_blocks import Block, Events
 
 A53 = timings.model("cortex-a53")
 
@@ -84,7 +84,7 @@ LOOPS = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_on_a_cortex_a53(name: str) -> None:
     pytest.importorskip("capstone")
-    from pipelines.modelling.decoding import Decoder
+    from pipelines.modelling.arm_decoder import Decoder
 
     lines, expected = LOOPS[name]
     assert A53.in_order
@@ -97,18 +97,18 @@ def test_loops_on_a_cortex_a53(name: str) -> None:
 def test_32_bits_have_the_same_pipes() -> None:
     pytest.importorskip("capstone")
     code = machine_code("vmlal.s16 q0, d4, d5;vmlal.s16 q1, d4, d5;vld1.8 {d6}, [r0]!", "armv7a")
-    assert pricing.rounds_of([code], "cortex-a53", "armv7") == {code: 3.0}
+    assert cycle_prices.rounds_of([code], "cortex-a53", "armv7") == {code: 3.0}
 
 
 @NEEDS_LLVM
 def test_blocks_are_told_apart_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = [machine_code("add x0, x0, #1"), machine_code(each("mul v{0}.8h, v30.8h, v31.8h", 6))]
     for core in ("cortex-a72", "cortex-a76", "neoverse-v2"):
-        found = pricing.rounds_of(codes, core, "aarch64", tmp_path)
+        found = cycle_prices.rounds_of(codes, core, "aarch64", tmp_path)
         assert found[codes[0]] == pytest.approx(1, abs=0.1)
         assert 1.4 < found[codes[1]] < 13
-    monkeypatch.setattr(pricing, "_computed", lambda *_: pytest.fail("these were kept"))
-    assert pricing.rounds_of(codes, "neoverse-v2", "aarch64", tmp_path) == found
+    monkeypatch.setattr(cycle_prices, "_computed", lambda *_: pytest.fail("these were kept"))
+    assert cycle_prices.rounds_of(codes, "neoverse-v2", "aarch64", tmp_path) == found
 
 
 def test_misses_wait_and_lines_move() -> None:
@@ -125,7 +125,7 @@ def test_misses_wait_and_lines_move() -> None:
 def test_a_block_is_charged_for_what_it_meets(tmp_path: Path) -> None:
     code = machine_code("add x0, x0, #1")
     block = Block(0, 1, 1000, code, Events(loads_memory=10, moved_l2=10, moved_memory=10))
-    (priced,) = pricing.cycles([block], "cortex-a72", kept=tmp_path)
+    (priced,) = cycle_prices.cycles([block], "cortex-a72", kept=tmp_path)
     memory = timings.model("cortex-a72").memory
     waits = 10 * (memory.memory_latency - memory.hidden) / memory.overlap
     assert priced.cycles == pytest.approx(priced.computing + waits)
@@ -134,9 +134,9 @@ def test_a_block_is_charged_for_what_it_meets(tmp_path: Path) -> None:
 def test_every_core_has_a_sound_model() -> None:
     assert {"cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"} <= set(timings.names())
     for core in timings.names():
-        assert pricing.memory(core).l1_kib == timings.model(core).memory.l1_kib
+        assert cycle_prices.memory(core).l1_kib == timings.model(core).memory.l1_kib
     with pytest.raises(UserError, match="no model of the core 'cortex-a73'; did you mean"):
-        pricing.model("cortex-a73")
+        cycle_prices.model("cortex-a73")
     tree = A53.model_dump()
     tree["memory"]["figures"]["overlap"] = "hearsay"
     with pytest.raises(ValidationError, match="unknown sources: hearsay"):

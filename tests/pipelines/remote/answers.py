@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.remote.address import Board
+from pipelines.remote.board_addresses import Board
 from pipelines.remote.facts import BEGIN, END, Facts, parse
 from pipelines.remote.transport import Ssh
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.remote.address import LOCAL, Board
+from pipelines.remote.board_addresses import LOCAL, Board
 from pipelines.remote.transport import Local
 
 BETWEEN = Path(__file__).with_name("between.py")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.remote.address import Board
+from pipelines.remote.board_addresses import Board
 from pipelines.remote.transport import Ssh
 
 MARK = "BITKILN_TEST_SSHD"

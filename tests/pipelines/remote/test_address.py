@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import UserError
-from pipelines.remote.address import VARIABLE, Board, boards
+from pipelines.remote.board_addresses import VARIABLE, Board, boards
 from pipelines.remote.transport import Ssh, UnreachableError, ended, reached, transport
 from tests.pipelines.fake_clone import Clone
 from tests.stages.pipeline import board

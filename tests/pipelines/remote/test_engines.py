@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import checking, load, plan
-from pipelines.execute import Workshop
-from pipelines.remote.deploying import BoardError
-from pipelines.remote.engines import BoardEngine, installed
+from pipelines.builds import agreement, plan
+from pipelines.builds.execution import Workshop
+from pipelines.recipe import load
+from pipelines.remote.board_engines import BoardEngine, installed
+from pipelines.remote.deployment import BoardError
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.remote.fakes import fake
 
@@ -37,7 +38,7 @@ def test_onnx_runtime_on_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     golden = workshop.load(made.step("golden"))
     inputs = {name: array[0] for name, array in golden.inputs.items()}
     (to.home / ".cache/bitkiln").mkdir(parents=True)
-    engine = BoardEngine(to, "onnxruntime", checking.source(made), inputs, 1)
+    engine = BoardEngine(to, "onnxruntime", agreement.source(made), inputs, 1)
     try:
         assert engine.title.startswith("ONNX Runtime 1.")
         (wanted,) = (array[0].ravel() for array in golden.outputs.values())

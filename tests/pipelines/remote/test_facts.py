@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.board import list_boards, load_board
-from pipelines.overrides import span
+from pipelines.documents.board_files import list_boards, load_board
+from pipelines.recipe.overrides import span
 from pipelines.remote import checkup
-from pipelines.remote.address import Board
+from pipelines.remote.board_addresses import Board
 from pipelines.remote.facts import BEGIN, END, SCRIPT, Facts, architecture_of, ask, glibc_of, parse
 from pipelines.remote.transport import Local
 from tests.pipelines.remote.answers import CORE, MODEL, PI4, facts, told

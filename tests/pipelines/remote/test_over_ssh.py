@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from hw import host
-from pipelines import load, plan
-from pipelines.remote.address import VARIABLE, Board
-from pipelines.remote.session import Session
+from pipelines.builds import plan
+from pipelines.recipe import load
+from pipelines.remote.board_addresses import VARIABLE, Board
+from pipelines.remote.runner_session import Session
+from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import Ssh
-from pipelines.remote.turns import Timing
 from pipelines.remote.worker_pool import WorkerPool
 from pipelines.tuning import ledger
 from pipelines.tuning.trials import Tuner

@@ -12,12 +12,12 @@ import pytest
 from hw import host
 from hw.profile import Hardware
 from pipelines.errors import UserError
-from pipelines.remote import program
-from pipelines.remote.deploying import BoardError, probe
+from pipelines.remote import board_programs
+from pipelines.remote.deployment import BoardError, probe
 from pipelines.remote.dialogue import FaultError, LostError, is_time
-from pipelines.remote.session import Session
+from pipelines.remote.runner_session import Session
+from pipelines.remote.timed_turns import Timing, timed
 from pipelines.remote.transport import FOLDER
-from pipelines.remote.turns import Timing, timed
 from pipelines.runners.replay import QEMU, qemu_lacks
 from stages.codegen import compile_object
 from tests.pipelines.remote.fakes import fake, faulty
@@ -53,10 +53,10 @@ class Adding:
         return {"add.o": compile_object({"add": builder.get()}, self.hardware)}
 
     def shared(self) -> bytes:
-        return program.library(self._objects(), {"add": 2}, self.hardware)
+        return board_programs.library(self._objects(), {"add": 2}, self.hardware)
 
     def static(self) -> bytes:
-        return program.static(self._objects(), {"add": 2}, self.hardware)
+        return board_programs.static(self._objects(), {"add": 2}, self.hardware)
 
 
 def hardware(architecture: str) -> Hardware:
@@ -64,7 +64,7 @@ def hardware(architecture: str) -> Hardware:
     return board(names[architecture])
 
 
-@pytest.fixture(params=sorted(program.ARCHITECTURES))
+@pytest.fixture(params=sorted(board_programs.ARCHITECTURES))
 def architecture(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     if found != HERE and (found not in QEMU or qemu_lacks(found)):
@@ -88,7 +88,7 @@ def test_a_kernel_is_checked_and_timed(
 ) -> None:
     if is_static and architecture != STATIC:
         pytest.skip(f"static runners are tested for {STATIC}")
-    monkeypatch.setattr("pipelines.remote.deploying.is_static", lambda to, a, found: is_static)
+    monkeypatch.setattr("pipelines.remote.deployment.is_static", lambda to, a, found: is_static)
     with Session(fake(tmp_path, "pi"), architecture) as session:
         session.ready(pytest.fail)
         session.load(Adding(hardware(architecture)))
@@ -140,9 +140,9 @@ def test_what_is_a_time(value: object) -> None:
 
 
 def test_the_runner_is_small() -> None:
-    for name in program.ARCHITECTURES:
+    for name in board_programs.ARCHITECTURES:
         for form in (False, True) if name == STATIC else (False,):
-            assert program.runner(name, form).stat().st_size < 200 * 1024
+            assert board_programs.runner(name, form).stat().st_size < 200 * 1024
 
 
 @pytest.mark.parametrize(

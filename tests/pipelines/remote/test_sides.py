@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.remote.session import Session
-from pipelines.remote.sides import sides
-from pipelines.tuning.preparing import KernelLibrary
+from pipelines.remote.kernel_sides import sides
+from pipelines.remote.runner_session import Session
+from pipelines.tuning.trial_libraries import KernelLibrary
 from tests.pipelines.remote.fakes import fake
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import compile_program, pack

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.remote.deploying import BoardError
-from pipelines.remote.turns import Round, counting, state
+from pipelines.remote.deployment import BoardError
+from pipelines.remote.timed_turns import Round, counting, state
 
 FAST, SLOW = {"khz": 1_500_000}, {"khz": 1_000_000}
 

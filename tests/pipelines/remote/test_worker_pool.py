@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from pipelines.errors import UserError
-from pipelines.remote.deploying import BoardError
+from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import FaultError, LostError
-from pipelines.remote.session import Session
+from pipelines.remote.runner_session import Session
 from pipelines.remote.worker_pool import Failed, WorkerPool
 
 SECONDS = 20

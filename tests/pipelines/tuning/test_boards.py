@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from pipelines import load, plan
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
+from pipelines.recipe import load
+from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import Transport
-from pipelines.remote.turns import Timing
 from pipelines.runners.replay import qemu_lacks
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.trials import Tuner

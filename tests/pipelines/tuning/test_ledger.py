@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import keys
 from pipelines.errors import UserError
+from pipelines.store import keys
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Finished, Machine, Trial
 from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, better_of, capped_of, choices_of

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from hw import host
-from pipelines import load, plan
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
 from pipelines.machine import check_runs
-from pipelines.tuning import alternatives, ledger, subjects
+from pipelines.recipe import load
+from pipelines.tuning import alternatives, finished_trials, ledger, subjects
 from pipelines.tuning.candidates import as_offered
+from pipelines.tuning.dry_build import Rehearsal
 from pipelines.tuning.ledger import Finished, Trial
-from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import Snapshot
 from tests.pipelines.fake_clone import doit
 from tests.stages.pipeline import board
@@ -125,7 +126,7 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
         "layer": layer,
         "at": "",
     }
-    key = ledger.key_of(built)
+    key = finished_trials.key_of(built)
     assert key is not None
     ledger.append(
         [
@@ -174,16 +175,17 @@ def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_mark_says_that_a_model_had_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines import actions, execute
+    from pipelines.builds import execution
+    from pipelines.tuning import finished_trials
 
     address = SimpleNamespace(key="key")
-    monkeypatch.setattr(execute.Workshop, "address", lambda self, step: address)
+    monkeypatch.setattr(execution.Workshop, "address", lambda self, step: address)
     wanted = replace(plan.of(load.load_recipe(RECIPE)), snapshot=Snapshot(3, "c", "i"))
-    assert not actions.is_measured(wanted)
+    assert not finished_trials.is_measured(wanted)
     ledger.append([Finished(finished="key", trials=2)])
-    assert not actions.is_measured(wanted)
+    assert not finished_trials.is_measured(wanted)
     ledger.append([Finished(finished="key", trials=3)])
-    assert actions.is_measured(wanted)
+    assert finished_trials.is_measured(wanted)
 
 
 def test_measuring_for_a_processor_that_is_not_here() -> None:

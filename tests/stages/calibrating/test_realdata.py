@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +10,9 @@ import pytest
 from stages.calibrating import run
 from stages.graph import interpret
 from stages.importing import run as import_file
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
 from tests.stages.importing.graphs import real_data
-
-Array = np.ndarray[Any, Any]
 
 RESNET8 = (
     "mlcommons+tiny/benchmark/training/image_classification/trained_models/pretrainedResnet.tflite"

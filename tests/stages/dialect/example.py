@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
 
 

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.dialect import batched, integer
-from stages.dialect import floats as products_of_floats
-from stages.dialect.settling import settle
+from stages.dialect import batch_matmul, integer
+from stages.dialect import float_linear as products_of_floats
+from stages.dialect.resummation import settle
 from stages.graph.collecting import collect
-from stages.kernels import depthwise, direct, matrices, packed, rebase, transformed
-from stages.kernels.families import Dots, TransformedDots
+from stages.kernels import (
+    computed_weights,
+    direct_operators,
+    packed,
+    packed_depthwise,
+    packed_winograd,
+    rebase,
+)
+from stages.kernels.byte_families import Dots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
-from stages.kernels.winograd import BY_ONE
-from stages.numerics import linear, onnx, onnx_layers, rescale, source
-from stages.numerics.near_ties import near_ties
+from stages.kernels.wide_families import TransformedDots
+from stages.kernels.winograd_transforms import BY_ONE
+from stages.numerics import (
+    linear_quantizers,
+    onnx_elementwise,
+    onnx_layers,
+    qonnx_operators,
+    rescale,
+)
+from stages.numerics.onnx_pointwise_conv import near_ties
 from tests.stages.dialect.example import RNG, Example, floats, integers
 from tests.stages.numerics.function_examples import FUNCTIONS
 from tests.stages.numerics.tflite_examples import TFLITE
@@ -63,7 +77,7 @@ INTEGER: dict[str, Example] = {
         CONV,
     ),
     "direct_conv2d": Example(
-        direct.direct_conv2d,
+        direct_operators.direct_conv2d,
         (integers(-128, 127, (1, 7, 6, 4), "int8"), integers(0, 255, (3, 2, 2, 6), "uint8")),
         {
             "strides": [2, 1],
@@ -75,7 +89,7 @@ INTEGER: dict[str, Example] = {
         },
     ),
     "direct_dense": Example(
-        direct.direct_dense,
+        direct_operators.direct_dense,
         (integers(-999, 999, (2, 9), "int32"), integers(-128, 127, (9, 5), "int8")),
         {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
     ),
@@ -138,7 +152,7 @@ INTEGER: dict[str, Example] = {
         {"zero_point": 128},
     ),
     "quantize_linear": Example(
-        linear.quantize_linear,
+        linear_quantizers.quantize_linear,
         (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
         {"low": -128, "high": 127},
     ),
@@ -153,7 +167,7 @@ INTEGER: dict[str, Example] = {
         {"fused": True, "low": -128, "high": 127, "dtype": "int8"},
     ),
     "dequantize_linear": Example(
-        linear.dequantize_linear,
+        linear_quantizers.dequantize_linear,
         (
             integers(0, 15, (1, 2, 3, 3), "uint4"),
             floats(0.1, -0.3, 7),
@@ -162,7 +176,7 @@ INTEGER: dict[str, Example] = {
         {},
     ),
     "qlinear_add": Example(
-        onnx.qlinear_add,
+        onnx_elementwise.qlinear_add,
         (
             integers(0, 255, (2, 3, 4), "uint8"),
             integers(0, 255, (3, 1), "uint8"),
@@ -173,7 +187,7 @@ INTEGER: dict[str, Example] = {
         {"low": 0, "high": 255},
     ),
     "qlinear_mul": Example(
-        onnx.qlinear_mul,
+        onnx_elementwise.qlinear_mul,
         (
             integers(-128, 127, (2, 3, 4), "int8"),
             integers(-128, 127, (3, 4), "int8"),
@@ -182,19 +196,21 @@ INTEGER: dict[str, Example] = {
         {"lhs_zero_point": 3, "rhs_zero_point": -9, "zero_point": 5, "low": -128, "high": 127},
     ),
     "quantize_inside": Example(
-        onnx.quantize_inside,
+        onnx_elementwise.quantize_inside,
         (_PICTURE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
     "qlinear_add_fixed": Example(
-        onnx.qlinear_add_fixed,
+        onnx_elementwise.qlinear_add_fixed,
         tuple((np.array(value, np.float32), "float32") for value in (0.3, 17, 0.7, 201, 96)),
         {},
     ),
-    "float_sum": Example(onnx.float_sum, (_PICTURE, floats(0.01)), {}),
-    "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
+    "float_sum": Example(onnx_elementwise.float_sum, (_PICTURE, floats(0.01)), {}),
+    "dynamic_scale": Example(
+        onnx_elementwise.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}
+    ),
     "dynamic_zero_point": Example(
-        onnx.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
+        onnx_elementwise.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
     ),
     "window_sum2d": Example(
         onnx_layers.window_sum2d,
@@ -214,26 +230,29 @@ INTEGER: dict[str, Example] = {
 
 OTHERS: dict[str, Example] = {
     "quant": Example(
-        source.quant,
+        qonnx_operators.quant,
         (_PICTURE, floats(0.3), floats(1.5)),
         {"bits": 3, "signed": True, "narrow": False, "rounding": "FLOOR"},
     ),
-    "bipolar_quant": Example(source.bipolar_quant, (_PICTURE, floats(0.5)), {}),
+    "bipolar_quant": Example(qonnx_operators.bipolar_quant, (_PICTURE, floats(0.5)), {}),
     "multi_threshold": Example(
-        source.multi_threshold,
+        qonnx_operators.multi_threshold,
         (_PICTURE, (np.array([[-1.0, 0.25, 1.0]], np.float32), "float32")),
         {"out_scale": 2.0, "out_bias": -3.0, "channel_axis": 1},
     ),
     "batch_norm": Example(
-        source.batch_norm,
+        qonnx_operators.batch_norm,
         (_PICTURE, *[floats(0.5, 1, 2)] * 4),
         {"epsilon": 1e-5, "channel_axis": 1},
     ),
     "packed_depthwise": Example(
-        depthwise.packed_depthwise,
+        packed_depthwise.packed_depthwise,
         (
             integers(-128, 127, (1, 6, 7, 5), "int8"),
-            (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
+            (
+                packed_depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"),
+                "int16",
+            ),
             integers(-999, 999, (32,), "int32"),
         ),
         {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
@@ -280,7 +299,7 @@ OTHERS: dict[str, Example] = {
         {},
     ),
     "float_batch_dense": Example(
-        batched.float_batch_dense,
+        batch_matmul.float_batch_dense,
         (
             (RNG.integers(-9, 10, (2, 1, 3, 17)).astype(np.float32), "float32"),
             (RNG.integers(-9, 10, (2, 10, 17)).astype(np.float32), "float32"),
@@ -288,12 +307,12 @@ OTHERS: dict[str, Example] = {
         {},
     ),
     "batch_dense": Example(
-        batched.batch_dense,
+        batch_matmul.batch_dense,
         (integers(0, 255, (2, 1, 3, 17), "uint8"), integers(-128, 127, (2, 10, 17), "int8")),
         {"data_zero_point_x2": 6, "weight_zero_point_x2": -4},
     ),
     "pack_matrices": Example(
-        matrices.pack_matrices,
+        computed_weights.pack_matrices,
         (integers(0, 255, (2, 40, 13), "uint8"),),
         {"signature": packed.signature_text(_PAIRS), "depth": 16},
     ),
@@ -331,7 +350,7 @@ OTHERS: dict[str, Example] = {
         },
     ),
     "packed_winograd": Example(
-        transformed.packed_winograd,
+        packed_winograd.packed_winograd,
         (
             (_TILES, "int16"),
             (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4)), BY_ONE), "uint32"),
@@ -351,7 +370,7 @@ OTHERS: dict[str, Example] = {
         },
     ),
     "to_tiles": Example(
-        transformed.to_tiles,
+        packed_winograd.to_tiles,
         (integers(0, 255, (11, 8, 2), "uint8"),),
         {"origin": [1, 2], "output": [6, 3], "strides": [1, 1], "tile": 4},
     ),

@@ -13,7 +13,8 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
-from stages.dialect.calls import PREFIX, attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.names import PREFIX
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
 

@@ -19,13 +19,11 @@ from stages.dialect import integer, numbers
 from stages.dialect.calls import dtype_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
-from stages.kinds import Model
-from stages.numerics.source import ROUNDING
+from stages.kinds import Array, Model
+from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.dialect.examples import INTEGER, Example, floats, integers
 from tests.stages.dialect.legalize_storage import widen
 from tests.stages.networks import residual_block
-
-Array = np.ndarray[Any, Any]
 
 
 def in_relax(

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from stages.graph import interpret
-from stages.importing.converters import convert
-from stages.importing.onnx_reader import read
+from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
 from tests.stages.importing.compiling import in_relax

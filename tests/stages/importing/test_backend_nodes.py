@@ -16,11 +16,11 @@ from onnx import numpy_helper
 
 from stages.errors import StageError
 from stages.graph import interpret
-from stages.importing.converters import CONVERTERS as QONNX_CONVERTERS
-from stages.importing.converters import walk
-from stages.importing.folding import FOLDABLE
-from stages.importing.onnx_operators import CONVERTERS
-from stages.importing.onnx_reader import read
+from stages.importing.onnx.constant_subgraphs import FOLDABLE
+from stages.importing.onnx.onnx_converters import CONVERTERS
+from stages.importing.onnx.onnx_importer import CONVERTERS as QONNX_CONVERTERS
+from stages.importing.onnx.onnx_importer import walk
+from stages.importing.onnx.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.kinds import Model
 from stages.options import ImportOptions

@@ -11,8 +11,9 @@ from onnx import helper
 
 from stages.errors import StageError
 from stages.graph import interpret
-from stages.importing import converters, evaluate, run
-from stages.importing.onnx_reader import QONNX
+from stages.importing import evaluate, run
+from stages.importing.onnx import onnx_importer as converters
+from stages.importing.onnx.onnx_reader import QONNX
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
 from tests.stages.importing.graphs import FINN, TFC, graph, node, real_data

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from stages.importing import describe, starter_recipe
-from stages.importing.onnx_domains import QONNX
+from stages.importing.onnx.domains import QONNX
 from stages.importing.zoo import build
 from tests.stages.importing.graphs import (
     FINN,

@@ -19,9 +19,9 @@ from stages import importing
 from stages.errors import StageError
 from stages.graph.bindings import output_names
 from stages.importing.mxnet import bundle
-from stages.importing.onnx_reader import QONNX
-from stages.importing.tflite.writer import Operation, Tensor
-from stages.importing.tflite.writer import build as tflite
+from stages.importing.onnx.onnx_reader import QONNX
+from stages.importing.twins.tflite_writer import Operation, Tensor
+from stages.importing.twins.tflite_writer import build as tflite
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
 from tests.stages.importing.graphs import graph, node

@@ -12,8 +12,8 @@ from recipes.models.exported_yolo import yolo
 from recipes.models.graphs import Net
 from stages.dialect.calls import shape_of
 from stages.graph.bindings import outputs_of
-from stages.importing.converters import convert
-from stages.importing.onnx_reader import read
+from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 
 

@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from stages.errors import StageError
-from stages.importing import float_twin, zoo
-from stages.options import TensorQuantization, ZooOptions
+from stages.importing import zoo
+from stages.importing.twins import float_twin
+from stages.layer_options import TensorQuantization
+from stages.options import ZooOptions
 
 ROOT = Path(__file__).parents[3]
 QONNX = "qonnx.custom_op.general"

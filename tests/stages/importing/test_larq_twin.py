@@ -11,15 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.benching import larq
-from pipelines.benching.engines import load
-from pipelines.benching.variants import Variant
+from pipelines.benchmarks import larq_engine
+from pipelines.benchmarks.engines import load
+from pipelines.benchmarks.variants import Variant
 from stages import importing
 from stages.graph import interpret
-from stages.importing import larq_twin, oracle, zoo
+from stages.importing import zoo
+from stages.importing.onnx import oracle
 from stages.importing.tflite.larq import unpacked
-from stages.importing.tflite.operations import packed
-from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
+from stages.importing.twins import larq_twin
+from stages.importing.twins.tflite_operators import packed
+from stages.layer_options import Encoding, TensorQuantization
+from stages.options import ImportOptions, ZooOptions
 
 Array = np.ndarray[Any, Any]
 SIZE = 17
@@ -79,7 +82,7 @@ def test_larq_itself_agrees(size: int) -> None:
     source = larq_twin.twin(network(size=size))
     variant = Variant("bipolar", source, "larq")
     expected = imported_outputs(source, picture(size))
-    for engine in larq.engines(python):
+    for engine in larq_engine.engines(python):
         loaded = load(engine, variant, {"data": picture(size)}, 1)
         (found,) = loaded.outputs()
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

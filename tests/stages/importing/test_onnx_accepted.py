@@ -15,7 +15,7 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import Oracle
 from stages.importing import run as import_
-from stages.importing.onnx_reader import QONNX, read
+from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import execute_qonnx, graph, node
 from tests.stages.importing.integer_graphs import MICROSOFT, build, compare
@@ -216,7 +216,7 @@ def test_what_cannot_be_computed_with_is_one_sentence(name: str) -> None:
 
 def test_operands_that_microsofts_operators_need() -> None:
     """As ONNX Runtime's own schemas have them."""
-    from stages.importing import onnx_operands
+    from stages.importing.onnx import operand_checks as onnx_operands
 
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     schemas = {

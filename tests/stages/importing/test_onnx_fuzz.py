@@ -13,10 +13,10 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper
 
 from stages.errors import StageError
-from stages.importing.converters import walk
-from stages.importing.describing import describe
-from stages.importing.onnx_operators import CONVERTERS
-from stages.importing.onnx_reader import read
+from stages.importing.onnx.onnx_converters import CONVERTERS
+from stages.importing.onnx.onnx_description import describe
+from stages.importing.onnx.onnx_importer import walk
+from stages.importing.onnx.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data

@@ -19,8 +19,8 @@ import pytest
 from onnx import numpy_helper
 
 from stages.graph import interpret
-from stages.importing.converters import convert
-from stages.importing.onnx_reader import read
+from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
 from tests.stages.importing.integer_graphs import runtime

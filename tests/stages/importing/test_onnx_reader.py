@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from stages.errors import StageError
-from stages.importing.onnx_reader import NEWEST_OPSET, QONNX, read
+from stages.importing.onnx.onnx_reader import NEWEST_OPSET, QONNX, read
 from tests.stages.importing.graphs import graph, node
 
 ONES = np.ones((2, 2), np.float32)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from pipelines.commands import importing as command
-from pipelines.overrides import Variables
+from pipelines.recipe.overrides import Variables
 from stages import importing
-from stages.importing.onnx_session import NBITS
+from stages.importing.onnx.runtime_session import NBITS
+from stages.numerics.onnx_islands import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from stages.numerics.qdq_onnx import CUT
-from stages.numerics.session import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from stages.options import GoldenOptions
 from tests.stages.importing.integer_graphs import build, compare, imported, kind_of
 from tests.stages.importing.test_qdq_files import SEEDS, Graph

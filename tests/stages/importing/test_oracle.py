@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from stages.errors import StageError
-from stages.importing import arithmetic, evaluate
+from stages.importing import evaluate
+from stages.importing.onnx import source_arithmetic as arithmetic
 from tests.stages.importing.graphs import FINN, TFC, execute_qonnx, graph, node, real_data
 
 RNG = np.random.default_rng(7)

@@ -15,8 +15,8 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.importing import Oracle
 from stages.importing import run as import_
-from stages.importing.onnx_layouts import CHANNELS_LAST
-from stages.importing.onnx_reader import QONNX, read
+from stages.importing.onnx.channels_last import CHANNELS_LAST
+from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.kinds import Model
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import execute_qonnx, graph, node

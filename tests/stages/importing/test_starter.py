@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto
 
 from pipelines.commands.importing import described
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from stages.importing import starter_recipe
 from tests.stages.importing.graphs import graph, node
 from tests.stages.importing.tflite_models import Tensor, single

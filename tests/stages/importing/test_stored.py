@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from stages import importing
 from stages.errors import StageError
 from stages.graph.bindings import quantization_of
+from stages.image_layout import are_less_128
 from stages.options import GoldenOptions, ImportOptions
-from stages.pixels import are_less_128
 from tests.stages.importing.tflite_models import Tensor, run_reference, single
 from tests.stages.importing.vectors import golden as golden_of
 

@@ -15,15 +15,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import run
 from stages.importing.zoo import NETWORKS, build
-from stages.options import (
-    ImportOptions,
-    LayerOverride,
-    ModelFormat,
-    TensorOverride,
-    TensorQuantization,
-    ZooName,
-    ZooOptions,
-)
+from stages.layer_options import LayerOverride, TensorOverride, TensorQuantization
+from stages.options import ImportOptions, ModelFormat, ZooName, ZooOptions
 from tests.warm import scratch
 
 Array = np.ndarray[Any, Any]

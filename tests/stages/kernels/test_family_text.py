@@ -20,7 +20,7 @@ from stages.kernels.families import (
     TransformedDots,
     WideDots,
 )
-from stages.kernels.methods import WeightCode
+from stages.kernels.operand_storage import WeightCode
 from stages.kernels.packed import parse_signature, signature_text
 from stages.kernels.signature import KernelSignature
 

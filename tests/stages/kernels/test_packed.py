@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import border, fold_bias, widened
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import border, fold_bias, widened
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.packed import (
     border_classes,
     class_count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.quantizing import batches
+from stages.quantizing import split_batch as batches
 
 
 @pytest.fixture(autouse=True)

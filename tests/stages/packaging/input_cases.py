@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.packaging.level_net import BIT, MAC, Array, Case, Cases, Net, registering
 
 INPUT_CASES: Cases = {}
@@ -55,7 +55,7 @@ def rounding(mode: str, x: Array) -> Case:
 def bipolar_input() -> Case:
     net = Net((1, 35, 4, 5))
     y = net.by(relax.op.subtract, net.x, "b", 0.25)
-    y = net.op(source.bipolar_quant(y, net.constant("half", 0.5)), "q")
+    y = net.op(qonnx_operators.bipolar_quant(y, net.constant("half", 0.5)), "q")
     return Case(net.model(net.conv(y, "d", 9)), BIT, None, ("threshold", "pad_channels"))
 
 
@@ -63,7 +63,7 @@ def bipolar_input() -> Case:
 def input_thresholds() -> Case:
     net = Net((1, 5, 4, 5))
     table = np.sort(net.rng.normal(size=(5, 4)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     return Case(net.model(net.conv(net.op(call, "q"), "d", 9)), BIT, None, ("threshold",))
@@ -73,7 +73,7 @@ def input_thresholds() -> Case:
 def long_input_thresholds() -> Case:
     net = Net((1, 5, 4, 5))
     table = np.sort(net.rng.normal(size=(1, 20)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     return Case(net.model(net.conv(net.op(call, "q"), "d", 9)), MAC, None, ("threshold",))
@@ -94,7 +94,7 @@ def pooled(kind: str, kernel: int, stride: int, padding: Any) -> Case:
         return Case(net.model(net.conv(y, "d", 9)), BIT)
     y = net.batch_norm(y, "bn", 8.0)
     if kind == "signs":
-        y = net.op(source.bipolar_quant(y, net.constant("b", 1.0)), "b.of")
+        y = net.op(qonnx_operators.bipolar_quant(y, net.constant("b", 1.0)), "b.of")
         y = net.op(relax.op.nn.max_pool2d(y, *window), "p")
         return Case(net.model(net.conv(y, "d", 9)), BIT, expects=("from_planes",))
     if kind == "levels":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from stages.options import LegalizeOptions
 from tests.stages.networks import residual_block
 from tests.stages.packaging.input_cases import INPUT_CASES
@@ -20,7 +20,7 @@ def full_counters(channels: int) -> Case:
     """Every bit differs: levels 1 against weights -1, so that byte counters reach their limit."""
     net = Net((1, channels, 4, 3))
     weights = net.constant("w", np.full((33, channels, 3, 3), -1))
-    weights = net.op(source.bipolar_quant(weights, net.constant("half", 1.0)), "wq")
+    weights = net.op(qonnx_operators.bipolar_quant(weights, net.constant("half", 1.0)), "wq")
     x = net.quant(net.x, "a", 1, 1.0)
     y = net.op(relax.op.nn.conv2d(x, weights, 1, 1), "c")
     return Case(net.model(y), BIT, np.full((1, channels, 4, 3), 2.0), ("packed_conv2d",))
@@ -123,7 +123,7 @@ def long_thresholds() -> Case:
         x = net.quant(net.x, f"{name}.a", bits, 2.0**-bits)
         sums = net.conv(x, f"{name}.c", 40, bits=8, encoding="signed")
         table = np.sort(net.rng.normal(size=(40, 200)) * spread * 2.0 ** -(bits + 7), axis=1)
-        call = source.multi_threshold(
+        call = qonnx_operators.multi_threshold(
             sums, net.constant(f"{name}.t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
         )
         outputs.append(net.conv(net.op(call, f"{name}.q"), f"{name}.d", 9))

@@ -11,8 +11,9 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.kinds import Model
-from stages.numerics import source
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.numerics import qonnx_operators
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +66,7 @@ class Net(SourceNet):
         """A Quant with any rounding and range."""
         operands = self.constant(f"{name}.s", scale), self.constant(f"{name}.z", 0.0)
         kind = {"signed": True, "narrow": False, "rounding": "ROUND", **attrs}
-        return self.op(source.quant(x, *operands, bits=bits, **kind), name)
+        return self.op(qonnx_operators.quant(x, *operands, bits=bits, **kind), name)
 
     def dense(self, x: Any, name: str, outputs: int, bits: int, encoding: str) -> Any:
         shape = (int(x.ty.shape[1]), outputs)

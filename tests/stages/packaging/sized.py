@@ -10,11 +10,12 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.dialect.calls import PREFIX
+from stages.dialect.names import PREFIX
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
 from stages.packaging.compiling.kernel_objects import ITEM
 from tests.kept import kept
 from tests.stages.packaging.integer_net import Net as Integers

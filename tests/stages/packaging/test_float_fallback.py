@@ -9,7 +9,7 @@ from hw.profile import Hardware
 from stages.graph import interpret
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.pipeline import random_inputs
-from tests.stages.test_staying import STAYING
+from tests.stages.test_float_fallback import STAYING
 from tests.targets import AARCH64, AVX512VBMI, SSE2, skip_unless_runnable
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.kernels.packings import bit_axis, reduction_axis
+from stages.kernels.packing_choices import bit_axis, reduction_axis
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model
-from stages.options import Encoding, LayerAlgorithm, LegalizeOptions, Packing
+from stages.layer_options import Encoding, LayerAlgorithm, Packing
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.pipeline import random_inputs, stages

@@ -13,10 +13,10 @@ from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
 from stages.kernels.families import TransformedDots, WideDots
-from stages.kernels.offers import Problem
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import (
+from stages.synthesizing.bodies import (
     body_of,
     by_words,
     paired_products,
@@ -24,11 +24,11 @@ from stages.synthesizing.carried import (
     transformed_products,
     widened_products,
 )
-from stages.synthesizing.carry_save import WORDS, steps_of
-from stages.synthesizing.coupled import STEPS
-from stages.synthesizing.looping import fits
+from stages.synthesizing.carry_save_body import WORDS, steps_of
+from stages.synthesizing.coupled_body import STEPS
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.step_loops import fits
 from tests.stages.synthesizing.bodies import (
     FLUSHES,
     Case,
@@ -109,7 +109,7 @@ def check(cases: list[Case], hardware: Hardware, inlined: bool = True) -> None:
             expected = expected_sums(case, data, weights)
             pair = int(data.flat[0]), int(weights.flat[0])
             same(found, expected, case, pair)
-            if case.signature.begins:
+            if case.signature.preloads_bias:
                 begin = rng.integers(-(1 << 31), 1 << 31, BLOCK, np.int64).astype(np.int32)
                 found = sums_of(case, library, data, weights, begin)
                 same(found, expected + begin, case, pair, "from")
@@ -149,9 +149,9 @@ def test_words_that_are_counted_as_one() -> None:
     skip_unless_runnable(hardware)
     cases: list[Case] = []
     for bits in ((1, 1), (2, 1), (2, 2), (3, 3)):
-        offered = candidates(Problem(*bits, "bipolar"), isa_of(hardware))
+        offered = signatures_for(Problem(*bits, "bipolar"), isa_of(hardware))
         found = [s for s in offered if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
-        found = [s for s in found if _is_offered(s, isa_of(hardware))][:6]
+        found = [s for s in found if _is_candidate(s, isa_of(hardware))][:6]
         for number, signature in enumerate(found):
             cases.append(filled(signature, FLUSHES[number % 3]))
             by_row = signature.flushed("row")
@@ -160,7 +160,7 @@ def test_words_that_are_counted_as_one() -> None:
     check(cases, hardware)
 
 
-def _is_offered(signature: KernelSignature, isa: Isa) -> bool:
+def _is_candidate(signature: KernelSignature, isa: Isa) -> bool:
     return all(fits(signature, one.word, isa) for one in body_of(signature, isa).passes)
 
 
@@ -246,7 +246,7 @@ def by_tile(hardware: Hardware) -> list[list[KernelSignature]]:
     """Every signature for every problem, once, by its tile, with as many counters as registers."""
     isa = isa_of(hardware)
     found: dict[tuple[int, int], dict[str, KernelSignature]] = {}
-    for signature in (s for problem in PROBLEMS for s in candidates(problem, isa)):
+    for signature in (s for problem in PROBLEMS for s in signatures_for(problem, isa)):
         if signature.rows * signature.channels <= isa.registers * isa.lanes:
             tile = signature.rows, signature.channels
             found.setdefault(tile, {})[signature.name] = signature
@@ -262,7 +262,11 @@ def test_every_tile(hardware: Hardware) -> None:
     for number, signatures in enumerate(by_tile(hardware)):
         kinds = (
             *([s for s in signatures if s.plan and has_loop(s, isa_of(hardware))],) * 2,
-            [s for s in signatures if s.counts_sums and s.family == "mac8" and not s.is_widened],
+            [
+                s
+                for s in signatures
+                if s.counters_are_sums and s.family == "mac8" and not s.is_widened
+            ],
             *([s for s in signatures if s.products and s.products.bits == n] for n in (8, 16)),
             [s for s in signatures if s.is_transformed],
             [s for s in signatures if s.is_widened],
@@ -342,8 +346,8 @@ def everything(hardware: Hardware) -> Iterator[KernelSignature]:
     """Every signature there can be: all tiles, all flushes, beside the planes of one other."""
     isa = isa_of(hardware)
     for number, problem in enumerate([*PROBLEMS, *WIDER, Problem(8, 8, "signed")]):
-        for signature in candidates(problem, isa):
-            if signature.tables is not None:
+        for signature in signatures_for(problem, isa):
+            if signature.lut is not None:
                 continue  # see tests.stages.synthesizing.test_lookup
             yield signature
             if (signature.rows, signature.channels) != (1 + number % 2, isa.lanes):

@@ -19,9 +19,9 @@ from hw.profile import Hardware
 from stages.kernels.packing import pack_planes
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.bodies import Body, body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.program import Program, Step
+from stages.synthesizing.vector_program import Program, Step
 from tests.stages.synthesizing.plans import plan_named, popcount
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, AVX512VPOPCNTDQ
 

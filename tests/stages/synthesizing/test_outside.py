@@ -8,9 +8,9 @@ import z3
 
 from hw.isa.solver import SolverLane, variables
 from pipelines import targets
-from stages.kernels.offers import Problem
-from stages.synthesizing.program import Program
+from stages.kernels.problems import Problem
 from stages.synthesizing.survey import full
+from stages.synthesizing.vector_program import Program
 
 
 def kernel() -> Program:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from pipelines import model_files
 from pipelines.errors import UserError
-from stages.importing.onnx_reader import QONNX
+from pipelines.recipe import model_files
+from stages.importing.onnx.onnx_reader import QONNX
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import graph, node
 

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.benching import larq
-from pipelines.benching.engines import EngineError, load
-from pipelines.benching.variants import Variant
+from pipelines.benchmarks import larq_engine
+from pipelines.benchmarks.engines import EngineError, load
+from pipelines.benchmarks.variants import Variant
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
-from stages.importing.tflite.writer import flexible
+from stages.importing.twins.tflite_writer import flexible
 from tests.stages.importing.tflite.cases import compiled_outputs, fed, imported
 from tests.stages.importing.tflite.larq_program import accumulators, packed, same_padding
 from tests.stages.importing.tflite_models import (
@@ -57,7 +57,9 @@ def run_beside_larq(source: bytes, x: Array, *, compiled: bool = True) -> Array:
     if not python:
         return found
     try:
-        loaded = load(larq.engines(python)[0], Variant("as stored", source, "tflite"), {"x": x}, 1)
+        loaded = load(
+            larq_engine.engines(python)[0], Variant("as stored", source, "tflite"), {"x": x}, 1
+        )
     except EngineError:
         # It pads with 0 for floats alone, and has groups on ARM alone.
         return found

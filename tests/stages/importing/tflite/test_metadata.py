@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from stages import importing
 from stages.importing.tflite import metadata
 from tests.stages.importing.tflite_models import Tensor, single

@@ -20,7 +20,7 @@ from PIL import Image
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import describe, run
-from stages.importing.tflite.reader import read
+from stages.importing.tflite.tflite_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
 from tests.stages.importing.tflite_models import run_reference

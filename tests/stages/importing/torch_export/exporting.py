@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.peers import Shape
+from pipelines.reference_runtimes.runtime import Shape
 from stages import importing
 from stages.graph import interpret
 from stages.importing import torch_export
@@ -36,7 +36,7 @@ def differences(program: Any, source: bytes, samples: list[Any]) -> tuple[Model,
     """
     import torch
 
-    from pipelines.peers import pytorch
+    from pipelines.reference_runtimes import pytorch
 
     model = torch_export.convert_file(source, ImportOptions())
     main, run = model.module["main"], program.module()

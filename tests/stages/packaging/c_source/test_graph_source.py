@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.kernels.signature import ALIGNMENT
-from stages.numerics.source import ROUNDING
+from stages.numerics.qonnx_operators import ROUNDING
 from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.emitting.kernel import FewThreads

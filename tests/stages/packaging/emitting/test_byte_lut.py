@@ -14,7 +14,7 @@ from stages.dialect import integer
 from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.numerics import linear, onnx, rescale
+from stages.numerics import linear_quantizers, onnx_elementwise, rescale
 from stages.packaging.emitting.byte_lut import has_byte_lut
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.listings import count, innermost_loops, listing
@@ -51,7 +51,7 @@ def silu(net: Net, data: Any, name: str) -> Any:
     gate = looked_up(net, data, f"{name}.gate")
     ratio = net.builder.tensor(f"{name}.ratio", np.array(0.013, np.float32))
     return net.emit(
-        onnx.qlinear_mul(
+        onnx_elementwise.qlinear_mul(
             data, gate, ratio, lhs_zero_point=3, rhs_zero_point=-128, zero_point=-20,
             low=-128, high=127, offset=128,
         ),
@@ -183,11 +183,11 @@ def test_what_floats_make_of_a_byte_is_one_table() -> None:
     point = net.builder.tensor("p", np.array(-4, np.int8))
 
     def real(data: Any, name: str) -> Any:
-        return net.emit(linear.dequantize_linear(data, scale, point), name)
+        return net.emit(linear_quantizers.dequantize_linear(data, scale, point), name)
 
     gate = net.emit(relax.op.add(real(looked_up(net, net.x, "erf"), "wide"), half), "moved")
     y = net.emit(relax.op.multiply(gate, real(net.x, "x_wide")), "product")
-    y = net.emit(linear.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
+    y = net.emit(linear_quantizers.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
     packed, program = assert_exact(net.model(y), net.inputs(), SSE2)
     assert len(program.calls) == 1 and "dequantize" not in str(packed.module)
 
@@ -210,7 +210,7 @@ def test_bytes_of_other_positions_are_not_the_same() -> None:
     turned = net.emit(relax.op.permute_dims(net.x, [0, 2, 1]), "turned")
     ratio = net.builder.tensor("ratio", np.array(0.01, np.float32))
     points = {"lhs_zero_point": 0, "rhs_zero_point": 1, "zero_point": 2, "offset": 128}
-    y = onnx.qlinear_mul(net.x, turned, ratio, **points, low=-128, high=127)
+    y = onnx_elementwise.qlinear_mul(net.x, turned, ratio, **points, low=-128, high=127)
     packed, _ = assert_exact(net.model(net.emit(y, "y")), net.inputs(), AVX2)
     assert "qlinear_mul" in str(packed.module)
 

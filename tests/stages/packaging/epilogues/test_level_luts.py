@@ -10,8 +10,8 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.kernels.tables import ENTRIES, pack_tables
-from stages.options import Encoding
+from stages.kernels.lut import ENTRIES, pack_lut
+from stages.layer_options import Encoding
 from stages.packaging.emitting.halo import fills_of
 from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 from stages.packaging.epilogues.level_packing import entries
@@ -50,13 +50,13 @@ def test_tables_are_written_as_they_are_packed(hardware: Hardware) -> None:
         for levels in (np.zeros(16), np.full(16, top), *rng.integers(0, top + 1, (5, 16))):
             found = np.zeros(4 * HALF, np.uint8)
             library.call(f"k{bits}{int(balanced)}", levels.astype(np.uint8), found)
-            expected = pack_tables(levels.astype(np.uint8), bits, balanced)[: 4 * HALF]
+            expected = pack_lut(levels.astype(np.uint8), bits, balanced)[: 4 * HALF]
             np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("bits", "balanced"), FORMS)
 def test_halos_are_tables_at_level_0(bits: int, balanced: bool) -> None:
-    packed = pack_tables(np.zeros(32, np.uint8), bits, balanced)
+    packed = pack_lut(np.zeros(32, np.uint8), bits, balanced)
     assert set(packed.tolist()) == set(fills_of({"bits": bits, "balanced": balanced}))
 
 

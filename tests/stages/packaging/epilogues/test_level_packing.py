@@ -11,7 +11,7 @@ import pytest
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kernels.llvm import FunctionText
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import pack_activations, pack_planes
 from stages.kernels.signature import stored_by
 from stages.kernels.terms import raw_planes

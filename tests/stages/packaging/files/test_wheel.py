@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.board import list_boards, load_board
-from pipelines.overrides import span
+from pipelines.documents.board_files import list_boards, load_board
+from pipelines.recipe.overrides import span
 from stages.kinds import Files
 from stages.options import PackageOptions
 from stages.packaging.files.wheel import tag

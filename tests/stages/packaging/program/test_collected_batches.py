@@ -8,13 +8,13 @@ import pytest
 from hw.profile import Hardware
 from stages import importing
 from stages.graph.collecting import pictures_of
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, ZooOptions
-from stages.quantizing import batches
+from stages.quantizing import split_batch as batches
+from stages.quantizing.batch_cuts import Cuts
 from stages.quantizing.channels_last import channels_last
-from stages.quantizing.collecting import Cuts
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AARCH64, AVX2, skip_unless_runnable
 

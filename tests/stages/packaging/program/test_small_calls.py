@@ -11,7 +11,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.work import macs_of, values_of
+from stages.kernels.operation_counts import macs_of, values_of
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack, uncompiled_program
 from tests.targets import AARCH64, AVX2, AVX512BW

@@ -9,7 +9,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.dialect import batched
+from stages.dialect import batch_matmul
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph import interpret
@@ -17,9 +17,10 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.graph.composites import MATRICES
 from stages.kinds import Model
+from stages.layer_options import LayerAlgorithm
 from stages.numerics import qlinear
-from stages.numerics.grid import Grid
-from stages.options import LayerAlgorithm, LegalizeOptions, QuantizeOptions
+from stages.numerics.quantization_grid import Grid
+from stages.options import LegalizeOptions, QuantizeOptions
 from stages.packaging.sums.window_reads import Windows
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack
@@ -80,7 +81,10 @@ def bytes_for(model: Model) -> dict[str, np.ndarray[Any, Any]]:
 
 def is_batched(model: Model) -> bool:
     calls = [binding.value for binding in bindings_of(model.module["main"])]
-    return any(is_op(c, batched.BATCH_DENSE) or is_op(c, batched.FLOAT_BATCH_DENSE) for c in calls)
+    return any(
+        is_op(c, batch_matmul.BATCH_DENSE) or is_op(c, batch_matmul.FLOAT_BATCH_DENSE)
+        for c in calls
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -182,9 +186,9 @@ def test_products_stay_float32_among_halves() -> None:
     kinds = {
         str(b.value.op.name): dtype_of(b.value.args[0].ty)
         for b in bindings_of(found.module["main"])
-        if is_op(b.value, batched.FLOAT_BATCH_DENSE) or is_op(b.value, "relax.qnn.float_dense")
+        if is_op(b.value, batch_matmul.FLOAT_BATCH_DENSE) or is_op(b.value, "relax.qnn.float_dense")
     }
-    assert kinds == {batched.FLOAT_BATCH_DENSE: "float32", "relax.qnn.float_dense": "bfloat16"}
+    assert kinds == {batch_matmul.FLOAT_BATCH_DENSE: "float32", "relax.qnn.float_dense": "bfloat16"}
 
 
 def moving_zero_point(weight: np.ndarray[Any, Any] | None, dtype: str = "uint8") -> Model:

@@ -13,7 +13,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.kinds import Model
-from stages.numerics import linear
+from stages.numerics import linear_quantizers
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
@@ -55,7 +55,9 @@ def network(case: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
     x, inputs = net.x, {}
     if case["is_float"]:
         scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
-        x = net.emit(linear.quantize_linear(x, scale, point, low=0, high=255), "quantized")
+        x = net.emit(
+            linear_quantizers.quantize_linear(x, scale, point, low=0, high=255), "quantized"
+        )
         inputs["x"] = net.rng.normal(size=shape).astype(np.float32) * 3
     if case["is_planar"]:
         x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
@@ -86,7 +88,9 @@ def test_signed_bytes_are_made_unsigned_where_they_are_quantized(hardware: Hardw
     scale, point = (
         net.builder.tensor(n, np.array(v)) for n, v in (*QUANTIZATION[:1], ("p", np.int8(-7)))
     )
-    x = net.emit(linear.quantize_linear(net.x, scale, point, low=-128, high=127), "quantized")
+    x = net.emit(
+        linear_quantizers.quantize_linear(net.x, scale, point, low=-128, high=127), "quantized"
+    )
     x = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 8, zero_point=-7)
     flat = net.emit(op.reshape(x, (1, 9 * 11 * 8)), "flat")
     weight = net.rng.integers(-128, 128, (5, 9 * 11 * 8)).astype("int8")
@@ -117,7 +121,9 @@ def test_rows_are_stacked_for_matrix_tiles(
     shape = (images, 3, 21, 33)
     net = Net(shape, "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
-    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    x = net.emit(
+        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+    )
     x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
     window = (kernel, kernel)
     y = net.conv(x, "stem", 40, window=window, strides=[2, 2], padding=padding, zero_point=77)
@@ -173,7 +179,9 @@ def test_pixels_lie_close_together(
     shape = (images, channels, 12, 19) if is_planar else (images, 12, 19, channels)
     net = Net(shape, "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
-    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    x = net.emit(
+        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+    )
     if is_planar:
         x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
     more: dict[str, Any] = {"strides": strides, "padding": [1, 0, 2, 1], "zero_point": 77}
@@ -211,7 +219,9 @@ def test_what_others_read_too_is_computed_once() -> None:
     skip_unless_runnable(SSE2)
     net = Net((1, 3, 5, 6), "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
-    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    x = net.emit(
+        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+    )
     y = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 5, zero_point=77)
     inputs = {"x": net.rng.normal(size=(1, 3, 5, 6)).astype(np.float32)}
     _, program = assert_exact(net.model(y, x), inputs, SSE2)
@@ -235,7 +245,9 @@ def test_a_image_that_is_computed_may_lie_as_it_is_read(hardware: Hardware) -> N
     skip_unless_runnable(hardware)
     net = Net((1, 12, 19, 1), "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
-    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    x = net.emit(
+        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+    )
     y = net.conv(x, "stem", 16, padding=[0, 0, 0, 0], zero_point=77)
     inputs = {"x": net.rng.normal(size=(1, 12, 19, 1)).astype(np.float32) * 3}
     _, program = assert_exact(net.model(y), inputs, hardware)

@@ -14,7 +14,7 @@ from stages.dialect import integer
 from stages.graph.bindings import calls_of
 from stages.graph.composites import max_pool_of
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact
@@ -77,7 +77,7 @@ def test_a_pool_with_two_halos_and_a_sum(hardware: Hardware) -> None:
     first = net.conv(net.x, "first", 32, dtype="uint8")
     numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
     ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
-    total = net.emit(onnx.qlinear_add(first, pool, *ratios, low=0, high=255), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(first, pool, *ratios, low=0, high=255), "sum")
     windows = [net.conv(pool, f"of{kernel}", 8, kernel=kernel) for kernel in (3, 5)]
     assert_exact(net.model(total, *windows), net.inputs(), hardware)
 

@@ -10,9 +10,9 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.kernels.rebase import rebase
-from stages.numerics import linear, onnx_tables
+from stages.numerics import linear_quantizers, onnx_luts
+from stages.numerics.float_softmax import softmax
 from stages.numerics.onnx_layers import qlinear_softmax
-from stages.numerics.softmax import softmax
 from stages.packaging.standalone.softmax_rows import MOST
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
@@ -53,7 +53,7 @@ def test_what_follows_is_computed_with_it(hardware: Hardware) -> None:
     y = net.emit(relax.op.multiply(y, net.x), "weighed")
     scale = net.builder.tensor("scale", np.array(0.03, np.float32))
     point = net.builder.tensor("point", np.array(-7, np.int8))
-    y = net.emit(linear.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
+    y = net.emit(linear_quantizers.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
     _, program = assert_exact(net.model(y), floats(net), hardware)
     assert len(program.calls) == 1
 
@@ -64,7 +64,7 @@ def test_what_follows_is_computed_with_it(hardware: Hardware) -> None:
 def test_bytes(shape: tuple[int, ...], dtype: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net(shape, dtype)
-    table = net.builder.tensor("table", onnx_tables.exponentials(np.float32(0.1), shape[-1]))
+    table = net.builder.tensor("table", onnx_luts.exponentials(np.float32(0.1), shape[-1]))
     y = net.emit(qlinear_softmax(net.x, table, levels=254.0, zero_point=-128), "softmax")
     if dtype == "int8":
         y = net.emit(rebase(y), "unsigned")

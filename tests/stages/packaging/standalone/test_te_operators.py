@@ -7,13 +7,14 @@ import platform
 import numpy as np
 import pytest
 
-from stages.dialect.calls import PREFIX, dtype_of, shape_of
+from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.names import PREFIX
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from tests.stages.dialect.examples import ALL
-from tests.stages.dialect.test_standard import CASES, network
+from tests.stages.dialect.test_relax_numpy import CASES, network
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.sized_rows import NARROW, SINGLE
 from tests.targets import AARCH64, AVX2, skip_unless_runnable

@@ -8,7 +8,7 @@ from hw.profile import Hardware
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PLAIN
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.sums.composed_kernel import ComposedKernel
 from stages.packaging.sums.tile_order import JoinedRows
@@ -60,8 +60,10 @@ def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
     y = net.conv(x, "window", 32, dtype="uint8")
     numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
     ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
-    total = net.emit(onnx.qlinear_add(y, x, *ratios, low=0, high=255, fits=True), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(y, x, *ratios, low=0, high=255, fits=True), "sum")
     if is_deep:  # what is added later is not what the product multiplies
         z = net.conv(total, "next", 32, kernel=1, dtype="uint8")
-        return net, net.model(net.emit(onnx.qlinear_add(z, x, *ratios, low=0, high=255), "last"))
+        return net, net.model(
+            net.emit(onnx_elementwise.qlinear_add(z, x, *ratios, low=0, high=255), "last")
+        )
     return net, net.model(total)

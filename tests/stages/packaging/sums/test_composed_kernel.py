@@ -17,9 +17,9 @@ from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.kernels.packed import border_classes
 from stages.kernels.packing import round_up
+from stages.layer_options import Algorithm
 from stages.nodes import Function
-from stages.numerics import source
-from stages.options import Algorithm
+from stages.numerics import qonnx_operators
 from stages.packaging.emitting.addressing import border_expression
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.program_builder import program_of
@@ -150,7 +150,7 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
 def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     """Every line of it, by the calls for a block."""
     net = SourceNet((1, channels, 12, 12))
-    bits = net.op(source.bipolar_quant(net.x, net.constant("a", 1.0)), "a.of")
+    bits = net.op(qonnx_operators.bipolar_quant(net.x, net.constant("a", 1.0)), "a.of")
     packed = pack(net.model(net.conv(bits, "c", 64)), AVX512VNNI, algorithm("bitserial"))
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tvm import relax
 
-from hw.isa import Dot, Isa, Part, isa_of
+from hw.isa import isa_of
 from hw.isa.instruction import Vector, helper
+from hw.isa.instruction_set import Dot, Isa
+from hw.isa.part import Part
 from hw.profile import Hardware
-from pipelines.measuring.peaks import linked
+from pipelines.benchmarks.peaks import linked
 from stages.codegen import caller, compile_object
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import calls_of
-from stages.kernels.depthwise import pack_depthwise, unpack_depthwise
+from stages.kernels.packed_depthwise import pack_depthwise, unpack_depthwise
 from stages.packaging.sums.depthwise_text import NAME, Tile, depthwise_text
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack

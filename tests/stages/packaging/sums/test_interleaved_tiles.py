@@ -13,8 +13,10 @@ from stages.codegen import target_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PRODUCTS
-from stages.kernels.methods import WeightCode
-from stages.kernels.offers import Problem, products_for, to_table
+from stages.kernels.candidates import to_table
+from stages.kernels.operand_storage import WeightCode
+from stages.kernels.problems import Problem
+from stages.kernels.selection import byte_candidates
 from stages.kernels.signature import TILES_BEGIN, TILES_END
 from stages.packaging.program_builder import program_of
 from tests.kept import kept
@@ -82,7 +84,7 @@ def test_images_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     packed, _ = assert_exact(model, net.inputs(), hardware, MAC)
     (made,) = convolutions(packed, hardware)
     if hardware is AMX:
-        assert is_joined(made) and made.composite.signature.is_whole
+        assert is_joined(made) and made.composite.signature.covers_layer
         assert (made.sums.rows, made.work.runs) == {1: (61, 1), 2: (55, 1)}[strides]
 
 
@@ -118,7 +120,7 @@ def test_weights_of_few_bits_become_bytes_between_products(
     packed, _ = assert_exact(model, random_inputs(model, 1), AMX_GFNI, MAC)
     (made,) = convolutions(packed, AMX_GFNI)
     signature = made.composite.signature
-    assert signature.is_whole
+    assert signature.covers_layer
     assert (signature.code and signature.code.name) == code
 
 
@@ -127,5 +129,5 @@ def test_weights_that_no_code_stores_are_bytes() -> None:
     for levels, is_stored in (([-2, 1], True), ([-1, 2], False), ([-1, 1], True)):
         weight = np.resize(np.array(levels, np.int8), (32, 3, 3, 64))
         table = {"few": to_table(offered(Problem(2, 2, "signed"), AMX_GFNI))}
-        codes = {offer.signature.code for offer in products_for(table, 2, weight)}
+        codes = {offer.signature.code for offer in byte_candidates(table, 2, weight)}
         assert (WeightCode(2, False) in codes) == is_stored

@@ -9,9 +9,9 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking import choosing
+from stages.bitpacking import kernel_choice
 from stages.dialect import integer
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
@@ -41,7 +41,7 @@ def test_rows_in_phases_give_the_same_bits(
 ) -> None:
     """Whatever writes them, and for a window of one pixel that begins in an odd row."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "POLYPHASE_GAIN", inf)
     net = Net((1, *size, 32), "uint8")
     x = net.x if before == "nothing" else net.conv(net.x, "first", 32, dtype="uint8")
     if before == "pool":
@@ -49,7 +49,7 @@ def test_rows_in_phases_give_the_same_bits(
         x = net.emit(integer.max_pool2d(x, **attrs), "pool")
     if before == "sum":
         ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-        x = net.emit(onnx.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
+        x = net.emit(onnx_elementwise.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
     y = net.conv(x, "window", 40, strides=[2, 2], zero_point=3)
     z = net.conv(x, "point", 40, kernel=1, strides=[2, 2], zero_point=3) if has_point else y
     packed, _ = assert_exact(net.model(y, z) if has_point else net.model(y), net.inputs(), hardware)
@@ -62,7 +62,7 @@ def test_rows_that_anything_else_reads_lie_one_below_the_other(
     monkeypatch: pytest.MonkeyPatch, hardware: Hardware, reader: str
 ) -> None:
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "POLYPHASE_GAIN", inf)
     net = Net((1, 14, 14, 32), "uint8")
     x = net.conv(net.x, "first", 32, dtype="uint8")
     y = net.conv(x, "strided", 32, strides=[2, 2])
@@ -70,7 +70,7 @@ def test_rows_that_anything_else_reads_lie_one_below_the_other(
         other = net.conv(x, "other", 32)
     elif reader == "sum":
         ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-        other = net.emit(onnx.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
+        other = net.emit(onnx_elementwise.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
     else:
         other = x
     packed, _ = assert_exact(net.model(y, other), net.inputs(), hardware)
@@ -84,7 +84,7 @@ def test_rows_of_a_network_with_quantizers_lie_in_phases(
 ) -> None:
     """Beside readers with paddings of their own, which need not be even together."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "POLYPHASE_GAIN", inf)
     source = SourceNet((1, 32, size, size))
     x = source.quant(source.x, "data", 8, 0.5)
     first = source.op(

@@ -13,7 +13,7 @@ from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.packed import is_convolution, parse_signature
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, DOTPROD, skip_unless_runnable
@@ -40,7 +40,7 @@ def residual(net: Net, x: Any) -> Any:
         net.builder.tensor(f"r{i}", np.array(v, np.float32)) for i, v in enumerate((0.7, 0.4))
     ]
     fixed = net.builder.tensor("fixed", np.array(3.5, np.float32))
-    total = net.emit(onnx.qlinear_add(x, y, *ratios, fixed, low=0, high=255), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(x, y, *ratios, fixed, low=0, high=255), "sum")
     return conv(net, total, "last", 32, kernel=1)
 
 

@@ -10,7 +10,7 @@ from hw.profile import Hardware
 from stages import synthesizing
 from stages.kernels.families import PairedDots, Products, WideDots
 from stages.kinds import Model
-from stages.synthesizing.carried import PAIRED_LIMIT, paired_products
+from stages.synthesizing.bodies import PAIRED_LIMIT, paired_products
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact, pack

@@ -10,7 +10,7 @@ import pytest
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.dialect import integer
-from stages.kernels.widening import widened
+from stages.kernels.widened_windows import widened
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import Kernel
 from tests.stages.packaging.integer_net import Net

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages import synthesizing
-from stages.kernels.widening import BEHIND, MOST_BYTES, widened
+from stages.kernels.widened_windows import BEHIND, MOST_BYTES, widened
 from stages.kinds import Model
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.level_net import MAC

@@ -14,7 +14,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.errors import StageError
 from stages.graph import interpret
-from stages.kernels.winograd import TRANSFORMS
+from stages.kernels.winograd_transforms import TRANSFORMS
 from stages.kinds import Model
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack

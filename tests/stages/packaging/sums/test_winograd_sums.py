@@ -18,12 +18,12 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import TILES
 from stages.kernels.geometry import tile_count
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import WINOGRAD, parse_signature
 from stages.kernels.signature import KernelSignature
-from stages.kernels.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
+from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.program.kernel_program import Program
@@ -172,7 +172,7 @@ def test_a_image_is_added_and_others_read_the_same(hardware: Hardware) -> None:
     x = net.conv(net.x, "point", 32, kernel=1, dtype="uint8")
     first, second = (net.conv(x, name, 32, dtype="uint8") for name in ("w1", "w2"))
     ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-    total = net.emit(onnx.qlinear_add(first, x, *ratios, low=0, high=255), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(first, x, *ratios, low=0, high=255), "sum")
     model = net.model(total, second, net.conv(x, "five", 8, kernel=5))
     packed, program = assert_exact(model, net.inputs(), hardware, WANTED)
     assert len(kernels(packed)) == 2
@@ -188,7 +188,7 @@ def test_a_block_that_halves_its_image(hardware: Hardware) -> None:
     down = net.conv(x, "w2", 40, strides=[2, 2], dtype="uint8")
     short = net.conv(x, "short", 40, kernel=1, strides=[2, 2], dtype="uint8")
     ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-    total = net.emit(onnx.qlinear_add(down, short, *ratios, low=0, high=255), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(down, short, *ratios, low=0, high=255), "sum")
     model = net.model(total, net.conv(x, "w1", 32, dtype="uint8"))
     packed, program = assert_exact(model, net.inputs(), hardware, WANTED)
     assert len(kernels(packed)) == 2

@@ -1,0 +1,74 @@
+"""How much a built network computes: found out once a build, and kept in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipelines.builds import derived
+from pipelines.builds.derived import COUNTING
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import Plan
+from pipelines.store import keys
+
+if TYPE_CHECKING:
+    from stages.kinds import Model
+
+_TAKES = ("quantizing", "offering", "canonicalizing", "bitpacking")
+
+
+def work(plan: Plan) -> dict[str, Any]:
+    """Return `macs`, and of the layers whose kernel was a choice `layers` and predicted `cycles`.
+
+    The recipe is built. Cycles are of one thread, by the costs of the recipe's core.
+    """
+    workshop = Workshop(plan)
+    ingredients = {
+        "inputs": derived.outputs(workshop, _TAKES),
+        "code": {
+            **keys.code_at_start("stages.bitpacking"),
+            **keys.code_ingredients("pipelines.builds.work_count", packages=("pipelines",)),
+        },
+    }
+
+    def find() -> dict[str, Any]:
+        return {"macs": macs(workshop), **_predicted(workshop)}
+
+    return derived.table(workshop, COUNTING, ingredients, find)
+
+
+def macs(workshop: Workshop) -> int:
+    """Return the multiply-accumulates of a built package's network, for all inputs of a batch."""
+    from pipelines.benchmarks import kernel_work
+
+    model = workshop.load(workshop.plan.step("bitpacking"))
+    runs = _runs(model)
+    return sum(runs[name] * each.macs for name, each in kernel_work.works(model).items())
+
+
+def _runs(model: Model) -> dict[str, int]:
+    """Layer → how often it is run: once, or for each picture of a batch that was taken apart."""
+    from stages.graph.bindings import calls_of
+    from stages.graph.collecting import pictures_of, together
+
+    once, pictures = together(model.module["main"]), pictures_of(model)
+    variables = [binding.var for binding, _function in calls_of(model)]
+    return {str(each.name): 1 if each in once else pictures for each in variables}
+
+
+def _predicted(workshop: Workshop) -> dict[str, Any]:
+    """What the kernels that run were predicted to take when they were chosen."""
+    from pipelines.tuning import subjects
+    from pipelines.tuning.candidates import offer_of
+
+    running = subjects.running(workshop)
+    runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
+    chosen = {
+        name: (subject, offer_of(subject, running.get(name, "")))
+        for name, subject in subjects.of(workshop).items()
+    }
+    cycles = [
+        runs[name] * subject.workload.cycles(offer)
+        for name, (subject, offer) in chosen.items()
+        if offer is not None
+    ]
+    return {"layers": len(cycles), "cycles": round(sum(cycles))}

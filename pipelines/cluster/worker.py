@@ -1,0 +1,161 @@
+"""What runs on a worker: it says what it is, and builds a step into the shared store.
+
+Dask calls these by name, so a worker runs its own bitkiln, which must be as the sender's; it is
+given texts of plain data. A worker's store is the work folder that it was started in.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines import exit_status
+from pipelines.builds import execution
+from pipelines.caching.remote_files import UnreachableError
+from pipelines.cluster import likeness, orders
+from pipelines.cluster.outcome import FAILED, Outcome
+from pipelines.errors import UserError, of_disk
+from pipelines.store import keys
+from pipelines.store.manifest import Manifest, output_digest
+from pipelines.store.store import Store
+from stages.errors import StageError
+
+if TYPE_CHECKING:
+    from pipelines.caching.remote import Remote
+
+PROBE = "probing"
+"""An entry that a worker writes so that the one who asked finds it, and removes again."""
+NO_STORE = "has no shared store: name its cache file by BITKILN_CACHE, or call it cache.yaml"
+NOT_WRITTEN = "does not write to its shared store: its cache file needs `sign: FILE`, and no http"
+STALE = "was started before its code changed: start it again"
+_one_at_a_time = threading.Lock()
+"""Stages are not made to run beside each other in one process."""
+
+
+class UnlikeError(Exception):
+    """This worker would not build what was asked for."""
+
+
+def describe(asked: str, dask_worker: Any) -> dict[str, Any]:
+    """Say what decides bytes here, and what is wrong; write the probe of a number.
+
+    `wrong` is empty where the worker can build for those who find the probe. Dask hands its own
+    object of the worker in.
+    """
+    name = str(dask_worker.name)
+    try:
+        wrong = STALE if likeness.now() != likeness.at_start() else _probed(asked, name)
+    except UserError as error:
+        wrong = str(error)
+    return {"worker": name, "likeness": likeness.at_start(), "wrong": wrong}
+
+
+def forget(asked: str, dask_worker: Any) -> None:
+    """Remove the probe of a number."""
+    from pipelines.caching.remote import entry_path
+
+    if (remote := execution.shared()) is not None:
+        try:
+            remote.backend.remove(entry_path(PROBE, probe_key(asked, str(dask_worker.name))))
+        except (UnreachableError, OSError):
+            return  # gc removes it some day
+
+
+def probe_key(asked: str, worker: str) -> str:
+    """Return the key of the probe that a worker writes for a number."""
+    return keys.digest(f"{asked} {worker}")
+
+
+def build(text: str, *above: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the step of an order into the shared store; `above` is what came of steps above it."""
+    failed = next((each for each in above if each["status"] != exit_status.DONE), None)
+    if failed is not None:
+        return dict(failed)
+    with _one_at_a_time:
+        return _built(text).plain()
+
+
+def _built(text: str) -> Outcome:
+    started = time.monotonic()
+    name = "an order"
+    status = exit_status.MISTAKE
+    try:
+        name, alike = orders.told(text)
+        _refuse_unlike(alike)
+        remote = _writable()
+        plan, step = orders.plan_of(text)
+        manifest, origin = execution.Workshop(plan).produce(step)
+        _share(remote, execution.STORE, manifest)
+        return Outcome(name, _name(), origin, _since(started))
+    except StageError as error:
+        why = f"{name}: {error}"
+    except (UserError, UnlikeError) as error:
+        why = f"{name}: worker {_name()}: {error}"
+    except Exception as error:
+        said = of_disk(error) if isinstance(error, OSError) else None
+        if said is None:
+            said = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+            status = exit_status.FAULT
+        why = f"{name}: worker {_name()}: {said}"
+    return Outcome(name, _name(), FAILED, _since(started), why, status)
+
+
+def _refuse_unlike(alike: str) -> None:
+    """Raise UnlikeError where this worker has other code or tools than those of an order."""
+    here = likeness.now()
+    if here != likeness.at_start():
+        raise UnlikeError(STALE)
+    if likeness.digest(here) != alike:
+        raise UnlikeError("joined later, and has other code or tools; the next command says which")
+
+
+def _writable() -> Remote:
+    """Return the shared store, or raise UnlikeError."""
+    remote = execution.shared()
+    if remote is None:
+        raise UnlikeError(NO_STORE)
+    if not remote.settings.writes:
+        raise UnlikeError(NOT_WRITTEN)
+    # A build leaves a remote alone for the rest of its run: for a worker that is one order.
+    remote.is_down = False
+    return remote
+
+
+def _share(remote: Remote, store: Store, manifest: Manifest) -> None:
+    """See to it that an artifact is in the shared store; UnlikeError if it cannot be."""
+    from pipelines.caching.remote import entry_path
+
+    try:
+        where = entry_path(manifest.stage, manifest.key)
+        if remote.backend.size(where) is None:
+            remote.offer(store, [manifest])
+            if remote.backend.size(where) is None:
+                raise UnlikeError(
+                    f"cannot write to {remote.settings.shown}; its own output says why"
+                )
+    except UnreachableError as error:
+        raise UnlikeError(f"cannot reach {remote.settings.shown}: {error}") from error
+
+
+def _probed(asked: str, name: str) -> str:
+    """Write a probe; return why that cannot be, or nothing."""
+    key = probe_key(asked, name)
+    manifest = Manifest(PROBE, key, "table", output_digest("table", (), ()), {}, (), ())
+    try:
+        _share(_writable(), execution.STORE, manifest)
+    except UnlikeError as error:
+        return str(error)
+    return ""
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def _name() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().name)

@@ -1,0 +1,260 @@
+"""What a report says of a built recipe, taken from its artifacts; nothing is built for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hw.profile import Hardware
+from pipelines import verifying
+from pipelines.benchmarks.kernel_work import works
+from pipelines.builds import derived, work_count
+from pipelines.builds.derived import EXACTNESS
+from pipelines.builds.execution import Workshop
+from pipelines.builds.plan import IMPORTING, Plan
+from pipelines.errors import UserError, shown
+from pipelines.evaluation import layer_errors
+from pipelines.recipe.resolved import Resolved
+from pipelines.remote.dialogue import is_time
+from pipelines.reporting import float_memory
+from pipelines.reporting.accuracy_files import LayerCosts, Rated
+from pipelines.store import keys
+from pipelines.tuning import ledger, subjects
+from pipelines.tuning.candidates import offer_of
+from pipelines.tuning.ledger import Trial
+from pipelines.tuning.snapshot import best_of
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import Subject
+from stages.packaging.program.arena import Arena, Item, lifetimes
+from stages.packaging.program.arena import plan as arena_of
+from stages.packaging.program.kernel_program import Call, Program
+from stages.packaging.program_builder import program_of
+
+BESIDE = 3
+"""Kernels beside which a chosen one is shown."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A kernel that a layer could run."""
+
+    kernel: str
+    predicted: float
+    """Predicted cycles / those of the kernel that runs."""
+    measured: float | None
+    """Measured time / that of the kernel predicted to be the best, if it was measured."""
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One call of a package."""
+
+    name: str
+    how: str
+    """The family of its kernel; `plain` for tensor expressions."""
+    precision: str
+    """What it multiplies, for example A2W1; empty where it multiplies nothing."""
+    macs: int
+    cycles: float | None
+    """Predicted, of one thread; None where no kernel was chosen."""
+    kernel: str
+    packing: str | None
+    order: str
+    beside: tuple[Alternative, ...]
+    reads: tuple[int, ...]
+    """The numbers of the calls that made what it reads."""
+    weight_bytes: int
+    alive_bytes: int
+    """Of all tensors that have to be kept while it runs."""
+    seconds: float | None
+    """Measured, of one thread and the kernel alone."""
+    peak_share: float | None
+    """Of the measured peak of its instructions, if `doit bench layer=all` told it."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a report says."""
+
+    layers: tuple[LayerFacts, ...]
+    macs: int
+    """Multiply-accumulates of all inputs of a batch."""
+    cycles: int
+    """Predicted for these, on one thread, of the layers whose kernel was a choice."""
+    items: tuple[Item, ...]
+    arena: Arena
+    weights: int
+    """Bytes of the package's constants."""
+    float_weights: int
+    """Bytes of the source's weights with 4 for each."""
+    float_arena: int
+    """Bytes of the arena that the network would need with 4 for each element, as computed."""
+    exactness: tuple[dict[str, Any], ...]
+    bench: Mapping[str, Any]
+    """What a file of `doit bench` says, if one was given."""
+    rated: tuple[Rated | LayerCosts, ...] = ()
+    """What files of `doit accuracy` say, if some were given."""
+    errors: Mapping[str, Any] | None = None
+    """How far layers are from float32, as `layer_errors.by_layer` has it; None if the network was
+    not quantized here."""
+
+
+def gather(
+    plan: Plan,
+    resolved: Resolved,
+    bench: Path | None,
+    rated: Sequence[Rated | LayerCosts] = (),
+) -> Facts:
+    """Return the facts about a recipe; UserError if a file of `doit bench` is none."""
+    workshop = Workshop(plan)
+    program = _program(workshop, resolved.hardware)
+    measured = _read(bench) if bench is not None else {}
+    arena = arena_of(program)
+    items = tuple(lifetimes(program))
+    source = workshop.load(plan.step(IMPORTING))
+    work = work_count.work(plan)
+    return Facts(
+        layers=tuple(_layers(workshop, resolved.hardware, program, items, _by_layer(measured))),
+        macs=work["macs"],
+        cycles=work["cycles"],
+        items=tuple(item for item in items if item.key in arena.offsets),
+        arena=arena,
+        weights=sum(int(array.nbytes) for array in program.constants.values()),
+        float_weights=4 * sum(int(array.size) for array in source.params.values()),
+        float_arena=float_memory.arena_bytes(workshop.load(plan.step("canonicalizing"))),
+        exactness=tuple(_exactness(workshop)),
+        bench=measured,
+        rated=tuple(rated),
+        errors=layer_errors.by_layer(workshop),
+    )
+
+
+def _program(workshop: Workshop, hardware: Hardware) -> Program:
+    plan = workshop.plan
+    names = ("bitpacking", "synthesizing", "tuning")
+    model, bodies, schedules = (workshop.load(plan.step(name)) for name in names)
+    return program_of(model, bodies, schedules, hardware, workshop.memo(plan.step("packaging")))
+
+
+def _layers(
+    workshop: Workshop,
+    hardware: Hardware,
+    program: Program,
+    items: Sequence[Item],
+    measured: Mapping[str, Mapping[str, float]],
+) -> list[LayerFacts]:
+    found = subjects.of(workshop)
+    running, orders = subjects.running(workshop), subjects.orders(workshop)
+    work = works(workshop.load(workshop.plan.step("bitpacking")))
+    machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
+    trials = ledger.trials(machine)
+    made: dict[tuple[str, str], int] = {}
+    layers = []
+    for number, call in enumerate(program.calls):
+        name = call.layer
+        subject, kernel = found.get(name), running.get(name, "")
+        cycles, packing, beside = _chosen(subject, kernel, trials)
+        did = work.get(name)
+        layers.append(
+            LayerFacts(
+                name=name,
+                how=did.how if did else "plain",
+                precision=_precision(subject),
+                macs=did.macs if did else 0,
+                cycles=cycles,
+                kernel=kernel,
+                packing=packing,
+                order=orders.get(name, ""),
+                beside=beside,
+                reads=_makers(call, made),
+                weight_bytes=sum(
+                    int(program.constants[s.name].nbytes)
+                    for s in call.reads
+                    if s.kind == "constant"
+                ),
+                alive_bytes=sum(i.size for i in items if i.first <= number <= i.last),
+                seconds=measured.get(name, {}).get("seconds"),
+                peak_share=measured.get(name, {}).get("peak_share"),
+            )
+        )
+        made |= {(slot.kind, slot.name): number for slot in call.writes}
+    return layers
+
+
+def _makers(call: Call, made: Mapping[tuple[str, str], int]) -> tuple[int, ...]:
+    found = (made.get((slot.kind, slot.name)) for slot in call.reads)
+    return tuple(dict.fromkeys(number for number in found if number is not None))
+
+
+def _chosen(
+    subject: Subject | None, kernel: str, trials: Sequence[Trial]
+) -> tuple[float | None, str | None, tuple[Alternative, ...]]:
+    """Predicted cycles and packing of the kernel that runs, and those beside it."""
+    offer = offer_of(subject, kernel) if subject is not None else None
+    if subject is None or offer is None:
+        return None, None, ()
+    own = subject.workload.cycles(offer)
+    tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
+    beside: list[Alternative] = []
+    for other in subject.ranked():
+        name = subject.kernel(other)
+        if name != subject.kernel(offer) and len(beside) < BESIDE:
+            best = best_of(trial for trial in tried if trial.kernel == name)
+            ratio = best.ratio if best else None
+            beside.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
+    packing = packing_text(offer.signature) if offer.signature.plan else None
+    return own, packing, tuple(beside)
+
+
+def _precision(subject: Subject | None) -> str:
+    """The problem of a layer's products as people write it."""
+    if subject is None:
+        return ""
+    problem = subject.workload.problem.partition("_")[0]
+    return problem.upper() if problem.startswith("a") else problem
+
+
+def _exactness(workshop: Workshop) -> list[dict[str, Any]]:
+    """What outputs after every stage are like beside the source graph's; kept in the store."""
+    steps = tuple(s.name for s in workshop.plan.steps if s.stage.gives == "model")
+    ingredients = {
+        "inputs": derived.outputs(workshop, (*steps, verifying.GOLDEN)),
+        "tolerance": verifying.tolerance(workshop.plan),
+        "code": keys.code_ingredients("pipelines.verifying", packages=("pipelines", "stages")),
+    }
+
+    def find() -> dict[str, Any]:
+        rows = [
+            {"stage": stage, "verdict": item.verdict, "detail": verifying.describe(item)}
+            for stage, found, _ in verifying.after_stages(workshop)
+            for item in found
+        ]
+        return {"rows": rows}
+
+    return list(derived.table(workshop, EXACTNESS, ingredients, find)["rows"])
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"bench={shown(path)}: cannot be read: {error}") from error
+    if not isinstance(found, dict) or "recipe" not in found:
+        raise UserError(f"bench={shown(path)}: is no result of `doit bench … json=FILE`")
+    return found
+
+
+def _by_layer(bench: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What was measured of layers, by `bench board=` or `bench layer=all`: seconds and share of
+    the peak."""
+    boards = bench.get("boards") or [bench]
+    rows = boards[0].get("layers", []) if isinstance(boards[0], dict) else []
+    names = ("seconds", "peak_share")
+    return {
+        str(row.get("layer")): {n: float(row[n]) for n in names if is_time(row.get(n))}
+        for row in rows
+        if isinstance(row, dict)
+    }

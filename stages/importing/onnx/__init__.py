@@ -1,0 +1,1 @@
+"""ONNX and QONNX files, as ONNX Runtime and qonnx compute them."""
