@@ -22,15 +22,15 @@ from stages.packaging.epilogues.channel_blocks import ChannelBlocks
 from stages.packaging.epilogues.channel_vectors import ChannelVectors
 from stages.packaging.standalone.bit_pool import is_bit_pool, lower_bit_pool
 from stages.packaging.standalone.byte_function import is_byte_function, lower_byte_function
-from stages.packaging.standalone.computed_weights import lower_computed_weights
-from stages.packaging.standalone.exact_resummation import is_resummation, lower_resummation
 from stages.packaging.standalone.image_packing import lower_image_packing
 from stages.packaging.standalone.max_pool import lower_max_pool
 from stages.packaging.standalone.near_tie_sums import is_near_tie_sum, lower_near_tie_sums
 from stages.packaging.standalone.pad import lower_pad
+from stages.packaging.standalone.resummation_kernel import is_resummation, lower_resummation
 from stages.packaging.standalone.row_sums import is_row_sum, lower_row_sum
 from stages.packaging.standalone.softmax_rows import is_softmax, lower_softmax
 from stages.packaging.standalone.te_kernel import lower_te_kernel
+from stages.packaging.standalone.weight_packing import lower_computed_weights
 from stages.packaging.standalone.winograd_inputs import lower_winograd_inputs
 from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
 from stages.packaging.sums.depthwise_taps import DepthwiseTaps
@@ -45,7 +45,7 @@ from stages.packaging.sums.tile_sums import (
     InScratch,
     InTileFunction,
 )
-from stages.packaging.sums.widened_windows import WidenedWindows
+from stages.packaging.sums.widened_reads import WidenedWindows
 from stages.packaging.sums.window_reads import Windows
 from stages.packaging.sums.winograd_sums import WinogradRuns, WinogradSums, WinogradTiles
 

@@ -17,7 +17,7 @@ from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.kernel_cases import residual_a2w1
 from tests.stages.packaging.level_net import BIT, MAC
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.standalone.test_computed_weights import product
+from tests.stages.packaging.standalone.test_weight_packing import product
 from tests.stages.packaging.sums.convolution_nets import residual
 from tests.stages.packaging.sums.test_depthwise_levels import separable
 from tests.stages.packaging.sums.test_winograd_floats import network
