@@ -40,7 +40,7 @@ from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
 from stages.layer_options import LayerOverride
 from stages.options import PACKAGE_FORMATS, ZooOptions
 from stages.packaging.files.client_files import example_c
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 

@@ -30,7 +30,7 @@ from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 from stages.packaging.program.arena import Arena, Item, lifetimes
 from stages.packaging.program.arena import plan as arena_of
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 from stages.packaging.program_builder import program_of
 
 BESIDE = 3

@@ -17,8 +17,8 @@ from stages.graph.bindings import needed_bindings
 from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 from stages.quantizing.move_channels_last import MoveChannelsLast
+from tests.stages.packaging.integer_net import Net, op
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512BW, EVERY, skip_unless_runnable
 

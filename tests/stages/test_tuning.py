@@ -17,8 +17,8 @@ from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Workload
 from stages.tuning.row_blocks import row_blocks
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AMX, AVX512VNNI
 
 

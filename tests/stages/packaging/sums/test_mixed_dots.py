@@ -13,8 +13,8 @@ from stages.graph import interpret
 from stages.kinds import Golden, in_memory
 from stages.options import PackageOptions
 from tests.kept import kept
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import compile_at_once, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.packaging.support import write
 from tests.targets import I8MM
 

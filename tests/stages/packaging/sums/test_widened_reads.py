@@ -13,9 +13,9 @@ from hw.profile import Hardware
 from stages import synthesizing
 from stages.kernels.widened_windows import BEHIND, MOST_BYTES, widened
 from stages.kinds import Model
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import (
     AARCH64,
     ARMV7,
@@ -51,7 +51,7 @@ def are_widened(model: Model, hardware: Hardware) -> list[bool]:
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 40), (32, 24), (72, 104)])
 def test_windows(hardware: Hardware, window: str, channels: int, outputs: int) -> None:
-    """Of any pictures, and with pixels and weights at their extremes."""
+    """Of any images, and with pixels and weights at their extremes."""
     skip_unless_runnable(hardware)
     net = Net((1, 13, 15, channels), "uint8")
     model = net.model(net.conv(net.x, "c", outputs, zero_point=3, **WINDOWS[window]))
@@ -118,19 +118,19 @@ def test_all_windows_are_in_what_is_widened(
     height, width = window
     lies = widened(rows, window, stride, pixel)
     columns = (rows - 1) * stride + width
-    picture = np.arange(1, height * columns * pixel + 1).reshape(height, -1)
-    picture = np.pad(picture, [(0, 0), (0, 1)])
+    image = np.arange(1, height * columns * pixel + 1).reshape(height, -1)
+    image = np.pad(image, [(0, 0), (0, 1)])
     wide = np.zeros(lies.size, np.int64)
     for y in range(height):
         for piece in range(lies.pieces):
             first = piece * lies.step
             at = y * lies.row + piece * lies.pitch
-            wide[at : at + lies.elements] = picture[y, first : first + lies.elements]
+            wide[at : at + lies.elements] = image[y, first : first + lies.elements]
     row = width * pixel + width * pixel % 2
     for m in range(rows):
         for y in range(height):
             at = y * lies.row + m * lies.moved
             first = m * stride * pixel
             assert at + row + BEHIND <= lies.size
-            expected = picture[y, first : first + width * pixel]
+            expected = image[y, first : first + width * pixel]
             np.testing.assert_array_equal(wide[at : at + width * pixel], expected)

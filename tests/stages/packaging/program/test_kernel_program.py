@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.packaging.program.program import Call, Program, ProgramError, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, ProgramError, Slot, TensorSpec
 
 X, Y = Slot("input", "x"), Slot("output", "y")
 B, W = Slot("buffer", "b"), Slot("constant", "w")
@@ -74,36 +74,36 @@ OF_TWO: dict[str, Any] = {
     "inputs": (TensorSpec("x", "uint8", (2, 4)),),
     "outputs": (TensorSpec("y", "float32", (2, 2)),),
     "buffers": {"b": 128},
-    "pictures": 2,
+    "images": 2,
     "together": 1,
 }
 
 
-def test_calls_that_are_run_once_find_all_pictures() -> None:
+def test_calls_that_are_run_once_find_all_images() -> None:
     program = make(**OF_TWO)
-    assert (program.calls_apart, program.calls_together) == ((FIRST,), (LAST,))
+    assert (program.calls_per_image, program.calls_per_batch) == ((FIRST,), (LAST,))
     assert program.collected == {"b": 64}
-    assert program.outputs_together == {"y"}
+    assert program.outputs_per_batch == {"y"}
     assert [program.size(slot) for slot in (X, Y, B)] == [4, 16, 128]
 
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"pictures": 1}, "calls are to be run once for a batch that is none"),
-        ({"buffers": {"b": 64}}, "buffer 'b' of 2 pictures has 64 bytes"),
-        ({"inputs": (TensorSpec("x", "uint8", (4,)),)}, "input 'x' is not of 2 pictures"),
+        ({"images": 1}, "calls are to be run once for a batch that is none"),
+        ({"buffers": {"b": 64}}, "buffer 'b' of 2 images has 64 bytes"),
+        ({"inputs": (TensorSpec("x", "uint8", (4,)),)}, "input 'x' is not of 2 images"),
         (
             {"together": 0, "outputs": (TensorSpec("y", "float32", (1, 4)),)},
-            "output 'y' is not of 2 pictures",
+            "output 'y' is not of 2 images",
         ),
         (
             {"calls": (FIRST, Call("g", "last", (B, X), (Y,), 0, 1))},
-            "reads input 'x' of all pictures at once",
+            "reads input 'x' of all images at once",
         ),
         (
             {"calls": (Call("f", "first", (X, W), (B, Y), 0, 1), LAST)},
-            "call of f (first): writes an output of all pictures",
+            "call of f (first): writes an output of all images",
         ),
     ],
 )

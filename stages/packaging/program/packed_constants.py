@@ -10,7 +10,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.packaging.program.arena import SLACK, align
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 
 CONSTANTS = "graph_constants"
 """What graph.c calls the constants."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stages.kernels.signature import ALIGNMENT
-from stages.packaging.emitting.kernel import Few
+from stages.packaging.emitting.kernel import FewThreads
 
 SlotKind = Literal["input", "output", "buffer", "constant"]
 
@@ -102,7 +102,7 @@ class Call:
     max_tasks: int
     fallback: Fallback | None = None
     is_small: bool = False
-    few: Few | None = None
+    few: FewThreads | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -117,7 +117,7 @@ class Fallback:
 
     symbol: str
     max_tasks: int
-    few: Few | None = None
+    few: FewThreads | None = None
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class Program:
     constants: Mapping[str, np.ndarray]
     calls: tuple[Call, ...]
     objects: Mapping[str, bytes]
-    pictures: int = 1
+    images: int = 1
     """Times that calls are run, each for its share of every input and output: they are of one
-    picture of a batch."""
+    image of a batch."""
     together: int = 0
     """So many calls, the last ones, are run once for the whole batch. They read none of the inputs,
-    and the buffers that others hand over to them hold all pictures, one behind the other."""
+    and the buffers that others hand over to them hold all images, one behind the other."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Kernels as assembly, by symbol: those of which there are no objects yet."""
 
@@ -159,33 +159,33 @@ class Program:
         return any(call.fallback is not None for call in self.calls)
 
     @property
-    def calls_apart(self) -> tuple[Call, ...]:
-        """The calls that are run for each picture."""
+    def calls_per_image(self) -> tuple[Call, ...]:
+        """The calls that are run for each image."""
         return self.calls[: len(self.calls) - self.together]
 
     @property
-    def calls_together(self) -> tuple[Call, ...]:
+    def calls_per_batch(self) -> tuple[Call, ...]:
         """The calls that are run once, after all the others."""
         return self.calls[len(self.calls) - self.together :]
 
     @property
     def collected(self) -> dict[str, int]:
-        """The buffers in which pictures are handed over to the calls that are run once → bytes of
-        one picture."""
-        written = {slot for call in self.calls_apart for slot in call.writes}
-        read = (slot for call in self.calls_together for slot in call.reads)
+        """The buffers in which images are handed over to the calls that are run once → bytes of
+        one image."""
+        written = {slot for call in self.calls_per_image for slot in call.writes}
+        read = (slot for call in self.calls_per_batch for slot in call.reads)
         names = dict.fromkeys(s.name for s in read if s.kind == "buffer" and s in written)
-        return {name: self.buffers[name] // self.pictures for name in names}
+        return {name: self.buffers[name] // self.images for name in names}
 
     @property
-    def outputs_together(self) -> frozenset[str]:
+    def outputs_per_batch(self) -> frozenset[str]:
         """The outputs that are written for the whole batch at once."""
-        slots = (slot for call in self.calls_together for slot in call.writes)
+        slots = (slot for call in self.calls_per_batch for slot in call.writes)
         return frozenset(slot.name for slot in slots if slot.kind == "output")
 
     def share(self, spec: TensorSpec) -> int:
-        """Bytes of an input or output that belong to one picture."""
-        return spec.nbytes // self.pictures
+        """Bytes of an input or output that belong to one image."""
+        return spec.nbytes // self.images
 
     def size(self, slot: Slot) -> int:
         """Size in bytes of the whole tensor, buffer or constant that a slot points into."""
@@ -194,7 +194,7 @@ class Program:
     def _sizes(self) -> dict[tuple[SlotKind, str], int]:
         sizes: dict[tuple[SlotKind, str], int] = {}
         sizes |= {("input", spec.name): self.share(spec) for spec in self.inputs}
-        whole = self.outputs_together
+        whole = self.outputs_per_batch
         for spec in self.outputs:
             size = spec.nbytes if spec.name in whole else self.share(spec)
             sizes["output", spec.name] = size
@@ -247,26 +247,26 @@ class Program:
                 yield f"{where}: reads and writes {kind} {name!r}"
 
     def _batch_faults(self) -> Iterator[str]:
-        if self.pictures == 1:
+        if self.images == 1:
             if self.together:
                 yield "calls are to be run once for a batch that is none"
             return
-        whole = self.outputs_together
+        whole = self.outputs_per_batch
         apart = [("output", spec) for spec in self.outputs if spec.name not in whole]
         for what, spec in [*(("input", spec) for spec in self.inputs), *apart]:
-            if spec.shape[:1] != (self.pictures,):
-                yield f"{what} {spec.name!r} is not of {self.pictures} pictures"
+            if spec.shape[:1] != (self.images,):
+                yield f"{what} {spec.name!r} is not of {self.images} images"
         for name in self.collected:
-            if self.buffers[name] % (self.pictures * ALIGNMENT):
-                yield f"buffer {name!r} of {self.pictures} pictures has {self.buffers[name]} bytes"
-        for call in self.calls_together:
+            if self.buffers[name] % (self.images * ALIGNMENT):
+                yield f"buffer {name!r} of {self.images} images has {self.buffers[name]} bytes"
+        for call in self.calls_per_batch:
             where = f"call of {call.symbol} ({call.layer})"
             for slot in call.reads:
                 if slot.kind == "input" or (slot.kind == "output" and slot.name not in whole):
-                    yield f"{where}: reads {slot.kind} {slot.name!r} of all pictures at once"
-        for call in self.calls_apart:
+                    yield f"{where}: reads {slot.kind} {slot.name!r} of all images at once"
+        for call in self.calls_per_image:
             if any(slot.kind == "output" and slot.name in whole for slot in call.writes):
-                yield f"call of {call.symbol} ({call.layer}): writes an output of all pictures"
+                yield f"call of {call.symbol} ({call.layer}): writes an output of all images"
 
     def _flow_faults(self) -> Iterator[str]:
         written: set[tuple[SlotKind, str]] = set()

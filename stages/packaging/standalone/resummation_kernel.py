@@ -1,13 +1,10 @@
-"""From a composite that settles sums of floats to one PrimFunc.
+"""Exact re-summation at level boundaries, of sums of floats: one PrimFunc.
 
-A vector of channels is compared at once with what is near a boundary, and copied; where a lane of
-it is, which is rare, that sum is taken anew.
+The kernel copies a vector of sums and notes which are so near a boundary between two levels that
+the order of additions decides. Those, which are rare, it takes again in float64.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -19,26 +16,29 @@ from stages.dialect.let_bindings import shared
 from stages.dialect.names import QNN_RESUM
 from stages.dialect.resummation import MAGIC, OPERANDS
 from stages.graph.bindings import bindings_of
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.nodes import Buffer, Function, Index
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 MOST_LANES = 64
 
 
-def is_settling(function: Any) -> bool:
-    """Whether a composite settles sums."""
+def is_resummation(function: Function) -> bool:
+    """Whether a composite takes sums again near level boundaries."""
     return is_op(bindings_of(function)[0].value, QNN_RESUM)
 
 
-def lower_settling(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_resummation(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
-    return with_vectors(lambda loop: _Settling(function, loop, most).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _Resummation(function, loop, most).kernel(symbol), hardware)
 
 
-class _Settling:
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+class _Resummation:
+    """The composite, read once, and how channels of a vector are gone through."""
+
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
         self.operands = dict(zip(OPERANDS, call.args, strict=True))
@@ -49,11 +49,11 @@ class _Settling:
         self.lanes = min(lanes, self.channels)
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of the picture."""
+        """Items of work are rows of the image."""
         size = self.height * self.width * self.channels
-        return line_kernel(symbol, self.parameters, (size, "float32"), self.height, self._line)
+        return item_kernel(symbol, self.parameters, (size, "float32"), self.height, self._line)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, y: Any) -> None:
+    def _line(self, arguments: Arguments, result: Buffer, y: Index) -> None:
         self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
         tiles = -(-self.channels // self.lanes)
         with on_stack(), T.serial(0, self.width) as x, T.serial(0, tiles) as tile:
@@ -68,14 +68,18 @@ class _Settling:
             with T.serial(0, self.lanes) as lane:
                 T.buffer_store(count, count[0] | near[lane], [0])
             with T.If(count[0] != 0), T.Then():
-                self._settle(result, near, place, first, (y, x))
+                self._resum(result, near, place, first, (y, x))
 
-    def _settle(self, result: Any, near: Any, place: Any, first: Any, at: tuple[Any, Any]) -> None:
-        """Take those sums of a tile anew that are near a boundary."""
+    def _resum(
+        self, result: Buffer, near: Buffer, place: Index, first: Index, at: tuple[Index, Index]
+    ) -> None:
+        """Take those sums of a tile again that are near a boundary."""
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
             self._sum(result, place, first + lane, *at)
 
-    def _compare(self, result: Any, near: Any, place: Any, first: Any, lane: Any) -> None:
+    def _compare(
+        self, result: Buffer, near: Buffer, place: Index, first: Index, lane: Index
+    ) -> None:
         """Copy one sum, and note whether it is near a boundary."""
         at, channel = self.buffers, first + lane
         total = at["sums"][place + channel]
@@ -88,7 +92,7 @@ class _Settling:
         T.buffer_store(near, shared(tirx.Select(is_near, 1, 0)), [lane])
         T.buffer_store(result, total, [place + channel])
 
-    def _sum(self, result: Any, place: Any, channel: Any, y: Any, x: Any) -> None:
+    def _sum(self, result: Buffer, place: Index, channel: Index, y: Index, x: Index) -> None:
         """The sum of one pixel and channel, in float64, rounded once."""
         _, kh, kw, depth = shape_of(self.operands["weight"].ty)
         columns = shape_of(self.operands["data"].ty)[2]

@@ -24,7 +24,7 @@ from stages.options import LegalizeOptions, QuantizeOptions
 from stages.packaging.sums.window_reads import Windows
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.sums.test_tile_order import convolutions, is_joined
+from tests.stages.packaging.sums.convolution_nets import convolutions, is_joined
 from tests.targets import (
     AARCH64,
     AMX,
@@ -231,7 +231,7 @@ def test_zero_points_of_computed_matrices_may_be_computed(dtype: str) -> None:
     ("left", "right"), [((2, 3, 4, 9), (1, 3, 9, 16)), ((4, 9), (9, 5)), ((9,), (9, 16))]
 )
 def test_others_stay(left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    """Matrices that serve several pictures, few columns, and vectors."""
+    """Matrices that serve several images, few columns, and vectors."""
     builder = ModelBuilder()
     wide = [
         builder.emit(op.astype(builder.input(name, shape, "int8"), "int32"), f"{name}.wide")
@@ -245,10 +245,10 @@ def test_others_stay(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(given, expected)
 
 
-def test_rows_of_two_pictures_are_not_joined() -> None:
+def test_rows_of_two_images_are_not_joined() -> None:
     made = convolutions(pack(product((3, 64, 32)), AVX512VNNI), AVX512VNNI)
     assert made and not any(map(is_joined, made))
-    assert all(isinstance(one.reads, Windows) and one.reads.has_matrices for one in made)
+    assert all(isinstance(one.reads, Windows) and one.reads.has_computed_weights for one in made)
 
 
 def test_tiles_get_whole_steps() -> None:

@@ -6,7 +6,7 @@ terms lie side by side they are moved together; where channels do, so many rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -18,21 +18,22 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
 from stages.graph.composites import calls_in
 from stages.kernels.signature_text import parse_signature
+from stages.nodes import Buffer, Call, Function, Index, Scalar, Var
 from stages.packaging.emitting.addressing import divided
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 
 AT_ONCE = 4
 """Rows that LLVM interleaves well in one go, as ST4 does; of more it looks bytes up."""
 
 
-def lower_matrices(function: Any, symbol: str) -> Kernel:
+def lower_computed_weights(function: Function, symbol: str) -> Kernel:
     """The kernel `symbol`; items of work are blocks of channels of all matrices."""
-    return _Matrices(function).kernel(symbol)
+    return _ComputedWeights(function).kernel(symbol)
 
 
-class _Matrices:
-    def __init__(self, function: Any) -> None:
+class _ComputedWeights:
+    def __init__(self, function: Function) -> None:
         (self.source,) = function.params
         *moves, call = calls_in(function)
         self.count, self.outputs, self.depth = shape_of(call.args[0].ty)
@@ -49,9 +50,9 @@ class _Matrices:
         """One line is a block."""
         items = self.count * self.blocks
         size = items * self.groups * self.group * self.lanes
-        return line_kernel(symbol, [self.source], (size, self.dtype), items, self._block)
+        return item_kernel(symbol, [self.source], (size, self.dtype), items, self._block)
 
-    def _block(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _block(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         matrix, block = map(T.bind, divided(number, self.blocks))
         self.data, self.result = arguments[self.source], result
         self.written = T.bind(number * (self.groups * self.group * self.lanes))
@@ -70,7 +71,7 @@ class _Matrices:
                     with T.If(block == full), T.Then():
                         self._channels(rest)
 
-    def _start(self, matrix: Any) -> Any:
+    def _start(self, matrix: Index) -> Index:
         """Where a matrix begins, whose number counts through the axes before its own."""
         place: Any = 0
         for extent, stride in reversed(self.outer):
@@ -88,7 +89,7 @@ class _Matrices:
         with T.serial(full + bool(rest), self.groups) as group:
             self._store(group, 0, self.lanes, self._zeros(self.lanes))
 
-    def _group(self, group: Any, count: int, terms: int) -> None:
+    def _group(self, group: Index, count: int, terms: int) -> None:
         """Some terms of every channel, zeros behind them."""
         if self.channel == 1 and count == self.lanes:
             first = self.read + group * (self.group * self.term)
@@ -106,19 +107,19 @@ class _Matrices:
                 place = self._place(group, lane) + term
                 T.buffer_store(self.result, self._values(first + term * self.term, 1), [place])
 
-    def _place(self, group: Any, lane: Any) -> Any:
+    def _place(self, group: Index, lane: Index) -> Index:
         return self.written + (group * self.lanes + lane) * self.group
 
-    def _store(self, group: Any, lane: Any, lanes: int, value: Any) -> None:
+    def _store(self, group: Index, lane: Index, lanes: int, value: Scalar) -> None:
         """Store the terms of a group for some channels."""
         place, size = self._place(group, lane), lanes * self.group
         T.buffer_store(self.result, value, [_neighbours(place, size)])
 
-    def _zeros(self, lanes: int) -> Any:
+    def _zeros(self, lanes: int) -> Scalar:
         zero, size = tirx.const(0, self.dtype), lanes * self.group
         return tirx.Broadcast(zero, size) if size > 1 else zero
 
-    def _values(self, place: Any, count: int) -> Any:
+    def _values(self, place: Index, count: int) -> Scalar:
         """Neighbouring elements of the source as they are multiplied."""
         value = self.data[_neighbours(place, count)]
         lanes = f"x{count}" if count > 1 else ""
@@ -128,7 +129,7 @@ class _Matrices:
         return value.astype(f"{self.dtype}{lanes}")
 
 
-def _interleaved(rows: Sequence[Any], count: int) -> Any:
+def _interleaved(rows: Sequence[Scalar], count: int) -> Scalar:
     """The first elements of rows of so many, then the second ones, and so on."""
     if len(rows) == 1:
         return rows[0]
@@ -139,14 +140,14 @@ def _interleaved(rows: Sequence[Any], count: int) -> Any:
     return _interleaved(halves, count * len(rows) // 2)
 
 
-def _neighbours(place: Any, count: int) -> Any:
+def _neighbours(place: Index, count: int) -> Index:
     """So many places from one on."""
     return tirx.Ramp(place, 1, count) if count > 1 else place
 
 
-def _strides(source: Any, moves: Sequence[Any]) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+def _strides(source: Var, moves: Sequence[Call]) -> tuple[list[tuple[int, int]], tuple[int, int]]:
     """Extents and strides of the axes before a matrix, and the strides of its channels and terms,
-    in a tensor that is transposed first, or only counted anew."""
+    in a tensor that is transposed first, or only reshaped."""
     shape = shape_of(source.ty)
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     axes = list(zip(shape, strides, strict=True))
