@@ -17,9 +17,9 @@ from stages.graph.builder import ModelBuilder
 from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
-from stages.quantizing.channels_last import convolution, padded
-from stages.quantizing.constants import integer_constant
-from stages.quantizing.exact_resummation import Sums, resummed
+from stages.quantizing.level_boundaries import Sums, resummed
+from stages.quantizing.nhwc_layers import convolution, padded
+from stages.quantizing.quantized_constants import integer_constant
 from stages.quantizing.requantizing import quantize_chain
 from stages.quantizing.source_quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.values import (

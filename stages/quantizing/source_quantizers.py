@@ -11,7 +11,7 @@ from stages.dialect.rounding_modes import NEAREST
 from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Array
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
-from stages.quantizing.constants import zero_point_x2
+from stages.quantizing.quantized_constants import zero_point_x2
 
 
 class Quantizer(Protocol):

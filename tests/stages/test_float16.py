@@ -27,7 +27,7 @@ from stages.synthesizing.float16_body import float16_products
 from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.packaging.standalone.test_te_kernel import Net, op
-from tests.stages.test_channels_last import dense_model, model_of
+from tests.stages.test_move_channels_last import dense_model, model_of
 from tests.stages.test_round_to_halves import residual
 from tests.targets import FP16, skip_unless_runnable
 
