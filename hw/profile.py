@@ -151,7 +151,7 @@ class Hardware(BaseModel):
     @property
     def multiplies_halves(self) -> bool:
         """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
-        return Part.HALF_MAC in sets.isa_of(self)
+        return Part.FLOAT16_MAC in sets.isa_of(self)
 
     def ingredients(self) -> dict[str, object]:
         """Return what may influence a build, as plain JSON data: all but words for people."""

@@ -1,28 +1,28 @@
-"""Pictures as tensors: how one lies in a tensor, how large it is, what stored integers mean."""
+"""Images as tensors: how one lies in a tensor, how large it is, what stored integers mean."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
+    from stages.kinds import Array
 
 _NEAR = 0.01
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor holds a picture."""
+    """How a tensor holds an image."""
 
     channels: int
     height: int
     width: int
     is_channels_last: bool
 
-    def place(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def place(self, pixels: Array) -> Array:
         """Return [height, width, channels] with its axes in the tensor's order."""
         import numpy as np
 
@@ -30,10 +30,10 @@ class Layout:
 
 
 def layout(shape: Sequence[int]) -> Layout | None:
-    """Return how a tensor of this shape holds one picture of 1 or 3 channels, None if it cannot.
+    """Return how a tensor of this shape holds one image of 1 or 3 channels, None if it cannot.
 
     Channels stand first, as in ONNX, wherever both readings are possible. A tensor with one long
-    axis holds a square gray picture line by line.
+    axis holds a square gray image line by line.
     """
     axes = list(shape)
     while len(axes) > 1 and axes[0] == 1:
@@ -51,9 +51,9 @@ def layout(shape: Sequence[int]) -> Layout | None:
 
 
 def fitting(height: int, width: int, shorter: int | None = None) -> dict[str, str]:
-    """Return the fields `resize` and `crop`, as YAML, that make any picture height x width pixels.
+    """Return the fields `resize` and `crop`, as YAML, that make any image height x width pixels.
 
-    A picture is scaled until it covers the size, and the middle is cut out. `shorter`, for square
+    An image is scaled until it covers the size, and the middle is cut out. `shorter`, for square
     inputs, is what its shorter side is scaled to instead.
     """
     size = str(height) if height == width else f"[{height}, {width}]"

@@ -23,6 +23,11 @@ class TensorType(Type):
     dtype: Any
     ndim: int
 
+class TupleType(Type):
+    """The type of several expressions as one."""
+
+    fields: Sequence[Any]
+
 class Op(Node):
     """A registered operator."""
 
@@ -59,9 +64,17 @@ class Call(Expr):
     op: Any
     args: Sequence[Any]
     attrs: Any
+    ty_args: Sequence[Any]
 
     def __init__(
-        self, op: Any, args: Sequence[Any], attrs: Any = ..., *, ret_ty: Any = ..., ty: Any = ...
+        self,
+        op: Any,
+        args: Sequence[Any],
+        attrs: Any = ...,
+        ty_args: Sequence[Any] = ...,
+        *,
+        ret_ty: Any = ...,
+        ty: Any = ...,
     ) -> None: ...
 
 class Tuple(Expr):
@@ -105,6 +118,7 @@ class Scalar(Node):
     """An expression of a kernel: a number, or a vector of them."""
 
     dtype: Any
+    ty: Any
 
     def astype(self, dtype: str) -> Scalar: ...
     def __add__(self, other: Index | float) -> Scalar: ...
@@ -164,6 +178,7 @@ class PrimFunc(Node):
 
     params: Sequence[Any]
     body: Stmt
+    ret_type: Any
     attrs: Mapping[str, Any]
     buffer_map: Mapping[Any, Buffer]
 
@@ -185,3 +200,4 @@ class Tensor(Node):
 
     def __call__(self, *at: Any) -> Scalar: ...
     def __getitem__(self, at: Any) -> Scalar: ...
+    def astype(self, dtype: str) -> Tensor: ...

@@ -29,7 +29,7 @@ from stages.kernels.signature import KernelSignature
 from stages.kernels.wide_families import FloatDots, TransformedDots
 from stages.layer_options import Encoding
 from stages.synthesizing import BYTES, WIDE_WEIGHTS, wanted
-from stages.synthesizing.signatures import signatures_for, tiles_of
+from stages.synthesizing.sketches import signatures_for, tiles_of
 
 KEPT = Path(__file__).with_suffix(".json")
 ENCODING: Encoding = "bipolar"

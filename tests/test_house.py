@@ -190,23 +190,9 @@ def circles() -> tuple[frozenset[str], ...]:
     return tuple(sorted(sets, key=sorted))
 
 
-# Rooms whose files still import one another in circles; they are to be untied, and no room joins.
-KNOWN_CIRCLES = {"stages.dialect", "stages.numerics", "stages.packaging"}
-
-
-def rooms_of(circle: frozenset[str]) -> set[str]:
-    return {".".join(name.split(".")[:2]) for name in circle}
-
-
 def test_no_circle_of_imports() -> None:
     """Whoever reads a file can read what it imports first, down to the last one."""
-    found = [sorted(circle) for circle in circles() if not rooms_of(circle) <= KNOWN_CIRCLES]
-    assert found == []
-
-
-def test_known_circles_are_there() -> None:
-    """A room that was untied goes from the list."""
-    assert {room for circle in circles() for room in rooms_of(circle)} >= KNOWN_CIRCLES
+    assert [sorted(circle) for circle in circles()] == []
 
 
 LIGHT = (".", "documents", "store", "recipe", "builds", "evaluation", "output")

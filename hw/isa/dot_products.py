@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hw.isa.instruction import Meaning
+from hw.isa.lane import Lane, Lanes
 
 
 def dot_product(group: int, *, signed: bool = False) -> Meaning:
     """`total + sum over a group of x * y` per 32-bit lane; x is unsigned unless `signed`."""
 
-    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+    def meaning(total: Lanes, x: Lanes, y: Lanes) -> list[Lane]:
         products = [p.extend(32, signed) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
         sums = list(total)
         for position, product in enumerate(products):
@@ -26,7 +25,7 @@ def matrix_product(group: int, *, signed: bool = False) -> Meaning:
     Lane `rows * i + j` of the total gains row i of x times row j of y.
     """
 
-    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+    def meaning(total: Lanes, x: Lanes, y: Lanes) -> list[Lane]:
         rows = len(x) // group
         sums = list(total)
         for i in range(rows):

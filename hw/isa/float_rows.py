@@ -6,9 +6,9 @@ A register of floats is one of lanes that hold their bits, as every other regist
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hw.isa.instruction import Instruction, Meaning, Vector, each, helper, pairs
+from hw.isa.lane import Lane, Lanes
 
 
 def fused(name: str, lanes: int) -> Instruction:
@@ -16,7 +16,7 @@ def fused(name: str, lanes: int) -> Instruction:
     return _fused(name, Vector(lanes, 32))
 
 
-def fused_halves(name: str, lanes: int) -> Instruction:
+def fused_float16(name: str, lanes: int) -> Instruction:
     """The same of floats of 16 bits."""
     return _fused(name, Vector(lanes, 16))
 
@@ -40,7 +40,7 @@ def rounded_twice(name: str, lanes: int) -> Instruction:
     return _row(name, Vector(lanes, 32), lines, lambda total, x, y: total.fadd(x.fmul(y)))
 
 
-def widened_half(name: str, part: int) -> Instruction:
+def widened_float16(name: str, part: int) -> Instruction:
     """The first (0) or the last (1) four of eight floats of 16 bits, as floats of 32 (A64)."""
     whole, word = Vector(8, 16), Vector(4, 32)
     mask = ", ".join(f"i32 {4 * part + lane}" for lane in range(4))
@@ -56,7 +56,7 @@ def widened_half(name: str, part: int) -> Instruction:
     )
 
 
-def added_halves(name: str, *, neighbours: bool) -> Instruction:
+def added_float16(name: str, *, neighbours: bool) -> Instruction:
     """Sums of two registers of eight floats of 16 bits, lane by lane, or of neighbours in the one
     and then in the other (A64)."""
     kind, intrinsic = Vector(8, 16), "llvm.aarch64.neon.faddp.v8f16"
@@ -111,7 +111,7 @@ def vdpbf16ps(product: Instruction) -> Instruction:
 
 
 def _of_pairs(product: Instruction) -> Meaning:
-    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+    def meaning(total: Lanes, x: Lanes, y: Lanes) -> list[Lane]:
         wide = [[lane.bfloat16() for lane in register] for register in (x, y)]
         low, high = ([register[half::2] for register in wide] for half in (0, 1))
         return product.meaning(product.meaning(total, *high), *low)
@@ -124,7 +124,7 @@ def _floats(kind: Vector) -> str:
 
 
 def _row(
-    name: str, kind: Vector, lines: list[str], meaning: Callable[..., Any], declares: str = ""
+    name: str, kind: Vector, lines: list[str], meaning: Callable[..., Lane], declares: str = ""
 ) -> Instruction:
     floats = _floats(kind)
     seen = [f"bitcast {kind.llvm} %{number} to {floats}" for number in range(3)]

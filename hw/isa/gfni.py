@@ -8,9 +8,8 @@ which repeats a sign; and it can set bits.
 
 from __future__ import annotations
 
-from typing import Any
-
 from hw.isa.instruction import Instruction, Meaning, Vector
+from hw.isa.lane import Lane, Lanes
 from hw.isa.part import Part
 
 REGISTER = Vector(64, 8)
@@ -41,6 +40,11 @@ def code_name(bits: int, is_odd: bool) -> str:
     return f"{'odd' if is_odd else 'signed'}{bits}"
 
 
+def part_for(code: str) -> Part:
+    """The part of the row that makes bytes of numbers of a code."""
+    return Part(f"expand.{code}")
+
+
 def _matrix(bits: int, copy: int, is_odd: bool) -> list[int]:
     """Which bits of a byte each bit of its `copy`-th number sums, that of the highest bit first."""
     rows = []
@@ -54,7 +58,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
     """Every byte has a number for each copy of the source in a register; a lane takes its own."""
     source = 8 * bits
 
-    def meaning(x: Any) -> list[Any]:
+    def meaning(x: Lanes) -> list[Lane]:
         found = []
         for place, lane in enumerate(x):
             number = lane.split(bits)[place // source].extend(8, True)
@@ -65,7 +69,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
 
 
 EXPANSIONS = {
-    Part.of("expand", code_name(bits, is_odd)): _expanding(bits, is_odd)
+    part_for(code_name(bits, is_odd)): _expanding(bits, is_odd)
     for bits in WIDTHS
     for is_odd in (False, True)
 }

@@ -82,6 +82,11 @@ class Isa:
         return part in self.parts
 
     @property
+    def is_arm(self) -> bool:
+        """Whether it is one of Arm's, 64 or 32 bits."""
+        return self.architecture != "x86_64"
+
+    @property
     def bytes(self) -> int:
         """Size of a register."""
         return 4 * self.lanes

@@ -93,6 +93,8 @@ class Lane(ABC):
 
 
 L = TypeVar("L", bound="Lane")
+Lanes = Sequence[Lane]
+"""A register, as the meaning of an instruction sees it."""
 
 
 def regroup(lanes: Sequence[L], bits: int) -> list[L]:

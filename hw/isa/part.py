@@ -92,13 +92,29 @@ class Part(StrEnum):
     DOT_16 = "dot.16", "32 bits increased by products of signed 16 bits."
     FLOAT_MAC = "float_mac", "Floats increased by products of floats."
     BFLOAT16_DOT = "bfloat16_dot", "Floats increased by two products of bfloat16."
-    HALF_MAC = "half_mac", "Floats of 16 bits increased by products of such."
-    HALF_ADD = "half_add", "Sums of floats of 16 bits."
-    HALF_PAIR_ADD = "half_pair_add", "Sums of neighbours of two registers of floats of 16 bits."
-    HALF_WIDEN_LOW = "half_widen_low", "The first half of a register of 16 bits, as floats of 32."
-    HALF_WIDEN_HIGH = "half_widen_high", "The last half of a register of 16 bits, as floats of 32."
+    FLOAT16_MAC = "half_mac", "Floats of 16 bits increased by products of such."
+    FLOAT16_ADD = "half_add", "Sums of floats of 16 bits."
+    FLOAT16_PAIR_ADD = "half_pair_add", "Sums of neighbours of two registers of floats of 16 bits."
+    FLOAT16_WIDEN_LOW = (
+        "half_widen_low",
+        "The first half of a register of 16 bits, as floats of 32.",
+    )
+    FLOAT16_WIDEN_HIGH = (
+        "half_widen_high",
+        "The last half of a register of 16 bits, as floats of 32.",
+    )
 
-    @classmethod
-    def of(cls, what: str, width: int | str) -> Part:
-        """The part of a name for lanes of so many bits, or of another name behind the dot."""
-        return cls(f"{what}.{width}")
+    def for_lanes(self, bits: int) -> Part:
+        """The same part for lanes of so many bits; ValueError if there is none."""
+        return Part(f"{self.value.partition('.')[0]}.{bits}")
+
+
+REQUIRED = frozenset(
+    (
+        *(Part.AND, Part.OR, Part.XOR, Part.SELECT, Part.COUNT),
+        *(Part.ADD_8, Part.ADD_16, Part.ADD_32, Part.SCALE_ADD_32),
+        *(Part.PAIR_WIDEN_8, Part.PAIR_WIDEN_16),
+        *(Part.DOT, Part.DOT_16, Part.FLOAT_MAC, Part.BFLOAT16_DOT),
+    )
+)
+"""Parts that every instruction set has; each other part adds the kernels that use it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from hw.isa.instruction import Instruction, Meaning, Vector
+from hw.isa.lane import L, Lane, Lanes
 
 REGISTERS = 8
 ROWS = 16
@@ -71,7 +71,7 @@ def bfloat16_dot(rows: int, words: int) -> Instruction:
 def _float_products(rows: int, words: int) -> Meaning:
     """Lower and upper halves of words are added up on their own, then both, then all to the sum."""
 
-    def meaning(total: Any, a: Any, w: Any) -> list[Any]:
+    def meaning(total: Lanes, a: Lanes, w: Lanes) -> list[Lane]:
         left, right = ([lane.bfloat16() for lane in lanes] for lanes in (a, w))
         sums = []
         for lane, (row, column) in zip(total, _places(rows), strict=True):
@@ -90,7 +90,7 @@ def _float_products(rows: int, words: int) -> Meaning:
 
 
 def _products(rows: int, words: int) -> Meaning:
-    def meaning(total: Any, a: Any, w: Any) -> list[Any]:
+    def meaning(total: Lanes, a: Lanes, w: Lanes) -> list[Lane]:
         left = [lane.extend(32) for lane in a]
         right = [lane.extend(32, True) for lane in w]
         sums = []
@@ -110,7 +110,7 @@ def _places(rows: int) -> list[tuple[int, int]]:
     return [(row, column) for row in range(rows) for column in range(COLUMNS)]
 
 
-def _sum(lanes: Sequence[Any]) -> Any:
+def _sum(lanes: Sequence[L]) -> L:
     """The sum of lanes, by halves: of exact lanes, long sums are dear to add to."""
     if len(lanes) == 1:
         return lanes[0]

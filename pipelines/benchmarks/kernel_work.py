@@ -15,7 +15,8 @@ from pipelines.benchmarks.peaks import least_seconds
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operation_counts import macs_of
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import transform_for
 
 Array = np.ndarray[Any, Any]

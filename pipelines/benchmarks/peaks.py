@@ -44,7 +44,7 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     from stages.kernels.operand_storage import WORD_BITS
     from stages.kernels.signature import KernelSignature
     from stages.synthesizing.bodies import TOGETHER
-    from stages.synthesizing.signatures import whole_products
+    from stages.synthesizing.sketches import whole_products
 
     isa = isa_of(hardware)
     tile = 1, TOGETHER * isa.lanes
@@ -137,7 +137,9 @@ def popcounts_text(isa: Isa) -> list[str]:
         both = code.apply(isa[Part.AND], unknown("a"), unknown("w"))
         bits = code.bitcast(both, word.llvm, counter.llvm)
         return [
-            code.apply(isa[Part.of("add", counter.bits)], total, code.apply(isa[Part.COUNT], bits))
+            code.apply(
+                isa[Part.ADD_8.for_lanes(counter.bits)], total, code.apply(isa[Part.COUNT], bits)
+            )
         ]
 
     return _chains("bk_popcount", counter, (word, word), step)

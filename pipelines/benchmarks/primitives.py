@@ -26,7 +26,7 @@ from pipelines.errors import UserError
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operand_storage import WORD_BITS
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 
 Array = np.ndarray[Any, Any]
@@ -76,7 +76,7 @@ def layer_of(packed: Model, name: str) -> Layer:
         call = next((b.value for b in bindings_of(function) if _is_packed(b.value)), None)
         signature = parse_signature(attributes(call)["signature"]) if call is not None else None
         way = (signature.plan or signature.lut) if signature is not None else None
-        if way is None:
+        if call is None or way is None:
             raise UserError(f"primitives={name}: the layer has no kernel of 1 to 3 bits")
         attrs = attributes(call)
         return Layer(

@@ -19,7 +19,7 @@ from pipelines.recipe import recipe_slices
 from pipelines.recipe.resolved import Resolved
 from stages import importing
 from stages.errors import StageError
-from stages.importing.formats import format_of
+from stages.importing.formats import ONNX, format_of
 from stages.importing.twins import float_twin, larq_twin
 from stages.importing.zoo import build
 from stages.layer_options import TensorQuantization
@@ -49,7 +49,7 @@ def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
     recipe = resolved.recipe
     source = agreement.source(plan)
     found = format_of(source)
-    if found is not None:
+    if found is not ONNX:
         form = _FORMS.get(found.module, "")
         return [Variant("as stored", source, form, is_same=recipe.calibration is None)]
     zoo = recipe_slices.zoo_options(recipe)

@@ -13,7 +13,7 @@ from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.kernels.candidates import KernelCandidate
+    from stages.kernels.kernel_candidates import KernelCandidate
     from stages.kernels.problems import Problem
     from stages.kernels.signature import KernelSignature
 
@@ -89,7 +89,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
-    from stages.synthesizing.signatures import signatures_for, tiles_of
+    from stages.synthesizing.sketches import signatures_for, tiles_of
 
     known = (*signatures_for(problem, isa), *tiles_of(problem, isa))
     alike = [s for s in known if s.method == signature.method]
@@ -100,7 +100,7 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
     from stages.kernels.problems import FLOAT_PROBLEMS, Problem
     from stages.synthesizing import BYTES, WIDE_WEIGHTS
-    from stages.synthesizing.signatures import signatures_for, tiles_of
+    from stages.synthesizing.sketches import signatures_for, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 
     isa = isa_of(hardware)
@@ -136,14 +136,14 @@ def _predicted(signature: KernelSignature, offers: list[KernelCandidate]) -> str
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:
     from stages.synthesizing.explanation import derivation, program_text
-    from stages.synthesizing.survey import full
+    from stages.synthesizing.survey import full_reduction_survey
 
     match = _FULL.fullmatch(name)
     assert match is not None
     if not hardware.isa.startswith("neon"):
         raise UserError(f"kernel={name}: only NEON kernels reduce in one call, not {hardware.isa}")
     chunk = int(match.group(1))
-    found = full(_problem(match), hardware, chunk=chunk)
+    found = full_reduction_survey(_problem(match), hardware, chunk=chunk)
     after = found.after_llvm
     return [
         f"{name} on {hardware.core}: 8x{chunk} bytes of weights by {chunk} bytes of activations",

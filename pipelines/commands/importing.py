@@ -44,7 +44,7 @@ def described(source: bytes) -> dict[str, Any]:
     return description | {
         "numerics": importing.numerics(model),
         "islands": importing.islands(model),
-        "ends": importing.ends(model),
+        "ends": importing.boundary_operators(model),
         "moved_by_last_bits": moved,
     }
 
@@ -99,7 +99,7 @@ def _next(name: str, description: dict[str, Any]) -> Iterator[str]:
 
     if not description["unsupported"]:
         yield f"doit build recipe={name}"
-        if importing.takes_pictures(description):
+        if importing.takes_images(description):
             yield f"doit run recipe={name} input=photo.jpg"
 
 

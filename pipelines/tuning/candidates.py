@@ -15,7 +15,7 @@ from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking
 from pipelines.tuning.snapshot import best_of, better_of
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import AXES, Subject
 from stages.tuning import ORDERS

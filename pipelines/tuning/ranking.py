@@ -21,7 +21,7 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Trial
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.workloads import Subject
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,8 @@ from stages import bitpacking, legalizing
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import is_prequantized
-from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.packed_conv2d import is_convolution
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Subject
 from stages.options import LegalizeOptions
 

@@ -10,7 +10,7 @@ import numpy as np
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
 from stages.dialect.numerators import factor, numerators, offset
-from stages.kernels.packed import border_classes, class_count
+from stages.kernels.packed_conv2d import border_classes, class_count
 from stages.kernels.packing import pack_rows, raw_sums, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kinds import Array

@@ -22,7 +22,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
-from stages.kernels import packed
+from stages.kernels import packed_edges
 from stages.kinds import Array
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.rescale import fits
@@ -93,7 +93,9 @@ class Composite:
         """A value of all channels there are, or more, in the shape of a variable."""
         shape = shape_of(variable.ty)
         if shape and shape_of(value.ty)[-1] > shape[-1]:
-            value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
+            value = self.builder.emit(
+                packed_edges.take_channels(value, channels=shape[-1]), "taken"
+            )
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
         return value
@@ -163,7 +165,7 @@ class Composite:
         if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
             offsets = self._argument(self.places.offsets(plan))
             channels = shape_of(plan.layer.inner.var.ty)[-1]
-            sums = self.builder.emit(packed.take_channels(sums, channels=channels), "taken")
+            sums = self.builder.emit(packed_edges.take_channels(sums, channels=channels), "taken")
             sums = self.builder.emit(relax.op.add(sums, offsets), "moved")
         return self._shaped(sums, plan.layer.inner.var)
 

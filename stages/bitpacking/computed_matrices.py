@@ -17,8 +17,8 @@ from stages.graph.bindings import bindings_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import MATRICES, PLAIN
 from stages.kernels.computed_weights import pack_matrices
-from stages.kernels.packed import signature_text
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import signature_text
 from stages.nodes import Function, Var
 
 

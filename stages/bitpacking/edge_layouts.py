@@ -13,7 +13,7 @@ from tvm import relax
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.numerators import factor
 from stages.graph.builder import FunctionBuilder
-from stages.kernels import packed
+from stages.kernels import packed_edges
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES, Stored
 from stages.kernels.packing import round_up
@@ -90,7 +90,7 @@ class Layout:
         top, left, bottom, right = self.halo
         size = (self.height + top + bottom, self.width + left + right)
         if self.stored is not None:
-            return packed.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
+            return packed_edges.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
         is_table = self.form in ("tables", "balanced_tables")
         channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
         size = (size[0] // self.stacked, size[1])
@@ -138,7 +138,7 @@ def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
         value = builder.emit(relax.op.reshape(value, shape), "pixels")
     channels = layout.padded_channels
     if layout.form not in ("bytes", "floats") and channels > layout.channels:
-        value = builder.emit(packed.pad_channels(value, channels=channels), "filled")
+        value = builder.emit(packed_edges.pad_channels(value, channels=channels), "filled")
     return builder.emit(_stored(value, layout), layout.form)
 
 
@@ -148,9 +148,11 @@ def load(builder: FunctionBuilder, stored: Var, layout: Layout) -> Any:
     if layout.stored is not None:
         planes = list(layout.stored.planes)
         return builder.emit(
-            packed.from_planes(stored, **place, bits=layout.bits, planes=planes), "data"
+            packed_edges.from_planes(stored, **place, bits=layout.bits, planes=planes), "data"
         )
-    value = builder.emit(packed.from_bytes(stored, **place, dtype=f"uint{layout.bits}"), "data")
+    value = builder.emit(
+        packed_edges.from_bytes(stored, **place, dtype=f"uint{layout.bits}"), "data"
+    )
     return builder.emit(less_shift(value), "levels") if layout.rebased else value
 
 
@@ -166,13 +168,13 @@ def _stored(value: Expr, layout: Layout) -> Any:
     if (stored := layout.stored) is not None:
         inside = {"inner": stored.inner} if stored.inner else {}
         planes, sums = list(stored.planes), [list(values) for values in stored.sums]
-        return packed.bitpack(
+        return packed_edges.bitpack(
             value, **inside, halo=halo, bits=stored.bits, planes=planes, sums=sums
         )
     if layout.form != "bytes":
         balanced = layout.form == "balanced_tables"
-        return packed.to_tables(value, halo=halo, bits=layout.bits, balanced=balanced)
-    return packed.to_bytes(
+        return packed_edges.to_tables(value, halo=halo, bits=layout.bits, balanced=balanced)
+    return packed_edges.to_bytes(
         value,
         halo=halo,
         channels=layout.padded_channels,

@@ -16,9 +16,9 @@ from stages.dialect.calls import attributes, dtype_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import ON_BITS, is_batched, is_float_product
-from stages.kernels.candidates import KernelCandidate, from_table
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import PHASES, POLYPHASE_GAIN, Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, from_table
 from stages.kernels.packing_choices import packed_as, packing_text
 from stages.kernels.problems import FLOAT_PROBLEMS, Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, weight_limit_of
@@ -115,7 +115,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Sub
         batch * height,
         strides,
         unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
-        pictures=batch,
+        images=batch,
         in_blocks=layer.of_levels or is_float_product(call),
         groups=groups_of(count, (channels, outputs)),
         has_matrices=is_batched(call),
@@ -230,12 +230,12 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
         output=nhwc(layer.call.ty)[:2],
         transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
     )
-    lying: dict[str, Any] = {"stacked": geometry.stacked, "phases": geometry.phases}
+    lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
         lying["fill"] = fill_of(attrs["data_zero_point_x2"])
         lying["block"] = 1 if geometry.is_unpadded else geometry.unit
     elif kernel.is_float:
         lying["block"] = kernel.channels_per_word
-    halo = window.halo(geometry.stacked, geometry.phases)
+    halo = window.halo(geometry.packed_rows, geometry.phases)
     layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)
     return LinearPlan(layer, kernel, window, geometry.groups, layout)

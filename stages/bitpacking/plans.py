@@ -16,11 +16,12 @@ from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes
 from stages.graph.composites import is_batched
-from stages.kernels import packed
+from stages.kernels import packed_conv2d
 from stages.kernels.channel_groups import Groups, dense, taken
 from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.signature_text import signature_text
 from stages.kinds import Array
 from stages.nodes import Var
 
@@ -93,14 +94,16 @@ class LinearPlan:
         count = self.groups.count
         outputs, *_, inputs = self.layer.weights.shape
         named = {
-            "signature": packed.signature_text(self.signature),
+            "signature": signature_text(self.signature),
             **self.window.attributes(self.layout.stacked, self.layout.phases),
             **attrs,
             "channels": [count * inputs, outputs],
         }
         if self.signature.is_transformed:
             return packed_winograd(data, weights, bias, tile=self.window.tile, **named)
-        return packed.packed_conv2d(data, weights, bias, origin=self.origin, groups=count, **named)
+        return packed_conv2d.packed_conv2d(
+            data, weights, bias, origin=self.origin, groups=count, **named
+        )
 
 
 Plan = LinearPlan | DepthwisePlan

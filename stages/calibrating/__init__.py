@@ -14,7 +14,7 @@ from stages.calibrating import insert_low_bit_quantizers
 from stages.calibrating.fold_into_layers import fold
 from stages.calibrating.insert_quantizers import insert
 from stages.calibrating.observe_ranges import Ranges, ranges, samples_of
-from stages.calibrating.range_log import ATTRIBUTE, Noted, read
+from stages.calibrating.range_log import ATTRIBUTE, RangeLog, read
 from stages.calibrating.roles import roles
 from stages.dialect.calls import dtype_of, tensor_types
 from stages.errors import StageError
@@ -90,7 +90,7 @@ def _ranged(folded: Model, options: CalibrateOptions) -> list[str]:
 
 
 def _inserted(folded: Model, found: Ranges, options: CalibrateOptions) -> Model:
-    noted = Noted(found)
+    noted = RangeLog(found)
     if options.is_narrow:
         made = insert_low_bit_quantizers.insert(folded, noted, options)
     else:

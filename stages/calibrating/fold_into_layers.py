@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
 from stages.calibrating.to_nchw import convolution, on_nchw, output_channel_axis
 from stages.dialect import names
@@ -24,7 +22,7 @@ from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Array, Model
-from stages.nodes import Expr, Var, VarBinding
+from stages.nodes import Call, Expr, Op, Var, VarBinding
 from stages.numerics.qonnx_operators import batch_norm
 
 
@@ -37,7 +35,7 @@ class Linear:
     """
 
     name: str
-    call: Any
+    call: Call
     weight: Array
     axis: int
     channel_axis: int
@@ -55,15 +53,15 @@ class Linear:
 
 def fold(model: Model) -> Model:
     """The same function with less to quantize; attributes of `main` stay."""
-    return FoldIntoProducts(model).run()
+    return FoldIntoLayers(model).run()
 
 
-class FoldIntoProducts(Pass):
-    """Computes what is constant, and has products take in what acts on their channels."""
+class FoldIntoLayers(Pass):
+    """Computes what is constant, and has layers take in what acts on their channels."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self._pending: dict[Any, Linear] = {}
+        self._pending: dict[Var, Linear] = {}
         self._readers = Counter(
             each for binding in needed_bindings(self.main) for each in variables_in(binding.value)
         )
@@ -83,7 +81,7 @@ class FoldIntoProducts(Pass):
         return self.builder.model(results, output_names(self.source), attrs=attrs)
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
-        """A constant, a product that waits for what acts on its channels, or a layer in NCHW."""
+        """A constant, a layer that waits for what acts on its channels, or a layer in NCHW."""
         variable, value = binding.var, binding.value
         constant = self._computed(value)
         if constant is not None:
@@ -96,12 +94,12 @@ class FoldIntoProducts(Pass):
         self.defer(variable, lambda: self._emit(linear))
         return None
 
-    def _emit(self, linear: Linear) -> Any:
+    def _emit(self, linear: Linear) -> Var:
         data = self.read(linear.call.args[0])
         weight = linear.weight.astype(np.float32)
         bias = None if linear.bias is None else linear.bias.astype(np.float32)
         if is_op(linear.call, names.CONV2D):
-            return convolution(self.builder, linear.name, linear.call.attrs, data, weight, bias)
+            return convolution(self.builder, linear.name, linear.call, data, weight, bias)
         tensor = self.builder.tensor(f"{linear.name}.weight", weight)
         result = self.builder.emit(relax.op.matmul(data, tensor), linear.name)
         if bias is None:
@@ -109,7 +107,7 @@ class FoldIntoProducts(Pass):
         addend = self.builder.tensor(f"{linear.name}.bias_values", bias)
         return self.builder.emit(relax.op.add(result, addend), f"{linear.name}.bias")
 
-    def _computed(self, value: Any) -> Array | None:
+    def _computed(self, value: Expr) -> Array | None:
         """The value of an expression over constants alone."""
         if not (isinstance(value, Call) and isinstance(value.op, Op)):
             return None
@@ -123,16 +121,15 @@ class FoldIntoProducts(Pass):
             return np.asarray(STANDARD[name](value, *tensors)).reshape(shape_of(value.ty))
         return None
 
-    def _linear(self, variable: Any, value: Any) -> Linear | None:
+    def _linear(self, variable: Var, value: Expr) -> Linear | None:
         """A new product with constant weights."""
-        is_conv = is_op(value, names.CONV2D)
-        if not (is_conv or is_op(value, names.MATMUL)) or dtype_of(value.ty) != "float32":
+        if not is_op(value, names.CONV2D, names.MATMUL) or dtype_of(value.ty) != "float32":
             return None
         weight = self.constants.get(value.args[1])
         if weight is None or value.args[0] in self.constants:
             return None
-        if is_conv:
-            axis, channel_axis = output_channel_axis(value.attrs)
+        if is_op(value, names.CONV2D):
+            axis, channel_axis = output_channel_axis(value)
         elif weight.ndim == 2:
             axis, channel_axis = 1, len(shape_of(value.ty)) - 1
         else:
@@ -140,7 +137,7 @@ class FoldIntoProducts(Pass):
         wide = weight.astype(np.float64)
         return Linear(str(variable.name), value, wide, axis, channel_axis)
 
-    def _folded(self, value: Any) -> Linear | None:
+    def _folded(self, value: Expr) -> Linear | None:
         """A pending product with one more step that acts on its channels."""
         if not isinstance(value, Call):
             return None
@@ -152,7 +149,7 @@ class FoldIntoProducts(Pass):
             return None if step is None else linear.then(*step)
         return None
 
-    def _step(self, call: Any, place: int, linear: Linear) -> tuple[Array, Array] | None:
+    def _step(self, call: Call, place: int, linear: Linear) -> tuple[Array, Array] | None:
         """`factor` and `shift` [O] of a step behind a product, which is operand `place`."""
         shape = shape_of(call.args[place].ty)
         channels = shape[linear.channel_axis]
@@ -178,7 +175,7 @@ class FoldIntoProducts(Pass):
         return None
 
     def _normalization(
-        self, call: Any, rank: int, axis: int, channels: int
+        self, call: Call, rank: int, axis: int, channels: int
     ) -> tuple[Array, Array] | None:
         attrs = attributes(call)
         if attrs.get("channel_axis", 1) % rank != axis:

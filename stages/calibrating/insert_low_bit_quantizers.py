@@ -9,7 +9,6 @@ the float32 model with its quantizers computes without rounding and the integer 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from stages.errors import StageError
 from stages.graph.bindings import needed_bindings, output_names, remap, variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Array, Model
-from stages.nodes import Expr, Var, VarBinding
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
 
@@ -31,11 +30,11 @@ _WEIGHT_AXES = {CONV: 0, MATMUL: 1}
 CANDIDATES = 4
 
 
-def quantized_reads(model: Model) -> list[Any]:
+def quantized_reads(model: Model) -> list[Var]:
     """The variables of `main` that some operator reads through a quantizer."""
     main = model.module["main"]
     constants = set(main.params[int(main.attrs["num_input"]) :])
-    found: dict[Any, None] = {}
+    found: dict[Var, None] = {}
     for binding in needed_bindings(main):
         if is_op(binding.value, CONV, MATMUL, *_WIDE):
             found[binding.value.args[0]] = None
@@ -46,16 +45,16 @@ def quantized_reads(model: Model) -> list[Any]:
 
 def insert(model: Model, ranges: Ranges, options: CalibrateOptions) -> Model:
     """The model with quantizers of QONNX; it still computes in float32."""
-    return InsertQuantizers(model, ranges, options).run()
+    return InsertLowBitQuantizers(model, ranges, options).run()
 
 
-class InsertQuantizers(Pass):
+class InsertLowBitQuantizers(Pass):
     """Puts quantizers of QONNX in front of what layers read."""
 
     def __init__(self, source: Model, ranges: Ranges, options: CalibrateOptions) -> None:
         super().__init__(source)
         self._ranges, self._options = ranges, options
-        self._quantized: dict[tuple[Any, int, float], Any] = {}
+        self._quantized: dict[tuple[Var, int, float], Var] = {}
         self._layers = [
             binding.var
             for binding in needed_bindings(self.main)
@@ -74,7 +73,7 @@ class InsertQuantizers(Pass):
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """An operator of quantized operands."""
         variable, value = binding.var, binding.value
-        if variable in self._layers:
+        if variable in self._layers and isinstance(value, Call):
             return self._layer(variable, value)
         operands = {each: self.read(each) for each in variables_in(value)}
         if is_op(value, ADD) and not any(each in self.constants for each in value.args):
@@ -84,7 +83,7 @@ class InsertQuantizers(Pass):
             operands[value.args[0]] = self._activation(value.args[0], 8)
         return remap(value, operands)
 
-    def _layer(self, variable: Any, call: Any) -> Any:
+    def _layer(self, variable: Var, call: Call) -> Var:
         """A convolution or matrix product behind the quantizers of its operands."""
         name = str(variable.name)
         if call.args[1] not in self.constants:
@@ -102,7 +101,7 @@ class InsertQuantizers(Pass):
         mapping = {call.args[0]: data, call.args[1]: weight}
         return self.builder.emit(remap(call, mapping), name)
 
-    def _activation_scale(self, variable: Any, bits: int) -> tuple[float, bool]:
+    def _activation_scale(self, variable: Var, bits: int) -> tuple[float, bool]:
         """Distance of two levels of a variable at a width, and whether it falls below 0."""
         low, high = self._ranges[str(variable.name)](1 << bits, False)
         limit = max(-low, high) or 1.0
@@ -110,7 +109,7 @@ class InsertQuantizers(Pass):
             return _power_of_two(limit / ((1 << bits) - 1)), False
         return _power_of_two(limit / (1 << (bits - 1))), True
 
-    def _activation(self, variable: Any, bits: int, scale: float | None = None) -> Any:
+    def _activation(self, variable: Var, bits: int, scale: float | None = None) -> Var:
         """A variable behind its quantizer, made once for each width and scale."""
         step, is_signed = self._activation_scale(variable, bits)
         step = step if scale is None else scale
@@ -123,7 +122,7 @@ class InsertQuantizers(Pass):
             )
         return self._quantized[key]
 
-    def _weight(self, layer: str, values: Array, axis: int, bits: int) -> Any:
+    def _weight(self, layer: str, values: Array, axis: int, bits: int) -> Var:
         name = f"{layer}.weight"
         per_channel = self._options.weights.granularity == "per_channel"
         scale = weight_scale(values, axis, bits, per_channel)
@@ -132,8 +131,8 @@ class InsertQuantizers(Pass):
         return self.builder.emit(call, f"{name}.w{bits}")
 
     def _quantizer(
-        self, name: str, value: Any, scale: Array, bits: int, is_signed: bool, narrow: bool = False
-    ) -> Any:
+        self, name: str, value: Expr, scale: Array, bits: int, is_signed: bool, narrow: bool = False
+    ) -> Call:
         factor = self.builder.tensor(f"{name}.scale", scale.astype(np.float32))
         if bits == 1 and is_signed:
             return qonnx_operators.bipolar_quant(value, factor)

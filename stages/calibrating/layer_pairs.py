@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of
@@ -23,6 +22,7 @@ from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.kinds import Array, Model
+from stages.nodes import Call, Expr, Var
 
 _QUANTIZERS = ("quantize_linear", "dequantize_linear", "quant", "bipolar_quant")
 _FOLLOWING = (names.RELU, names.CLIP, names.ADD, names.MULTIPLY, names.SUBTRACT)
@@ -39,13 +39,13 @@ class Layer:
     """The one whose value it gives."""
     weight_bits: int | None = None
     """Of its weights; None where it has none."""
-    constants: dict[Any, Array] = field(default_factory=dict)
+    constants: dict[Var, Array] = field(default_factory=dict)
     """What a quantizer gives → the constant in float32 that it was made of."""
-    quantizers: dict[Any, Any] = field(default_factory=dict)
+    quantizers: dict[Var, Any] = field(default_factory=dict)
     """What a quantizer gives → the variable that it rounds."""
 
 
-class Pair:
+class LayerPairs:
     """A float model as it was folded, and the same with quantizers; both compute in float32."""
 
     def __init__(self, in_float: Model, quantized: Model) -> None:
@@ -58,7 +58,7 @@ class Pair:
         self._roots = _roots(quantized)
         self.layers = [layer for layer in self._found() if layer.constants or layer.quantizers]
 
-    def values(self, sample: Mapping[str, Array]) -> dict[Any, Any]:
+    def values(self, sample: Mapping[str, Array]) -> dict[Var, Any]:
         """The value of every variable of the model with quantizers."""
         main, params = self.quantized.module["main"], self.quantized.params
         count = int(main.attrs["num_input"])
@@ -68,12 +68,12 @@ class Pair:
             values[variable] = interpret.evaluate(value, values)
         return values
 
-    def without(self, layer: Layer, values: Mapping[Any, Any]) -> dict[Any, Any]:
+    def without(self, layer: Layer, values: Mapping[Var, Array]) -> dict[Var, Any]:
         """The values that change where one layer computes in float32 and rounds nothing.
 
         What it reads stays as quantized as it was.
         """
-        changed: dict[Any, Any] = dict(layer.constants)
+        changed: dict[Var, Any] = dict(layer.constants)
         both = ChainMap(changed, dict(values))
         for variable, value, reads in self._bindings:
             if variable in layer.constants:
@@ -84,14 +84,14 @@ class Pair:
                 changed[variable] = interpret.evaluate(value, both)
         return changed
 
-    def outputs(self, values: Mapping[Any, Any]) -> dict[str, Array]:
+    def outputs(self, values: Mapping[Var, Array]) -> dict[str, Array]:
         """The outputs by their names."""
         found = outputs_of(self.quantized.module["main"])
         return dict(
             zip(output_names(self.quantized), (values[each] for each in found), strict=True)
         )
 
-    def given(self, layer: Layer, values: Mapping[Any, Any]) -> Array:
+    def given(self, layer: Layer, values: Mapping[Var, Array]) -> Array:
         """What the layers behind read of a layer: rounded, if all of them read it so."""
         named = next(v for v in values if str(v.name) == layer.end)
         rounded = [v for v, root in layer.quantizers.items() if root is named or root == named]
@@ -102,7 +102,7 @@ class Pair:
         tensors = set(main.params[int(main.attrs["num_input"]) :])
         bindings = needed_bindings(main)
         readers = Counter(each for b in bindings for each in variables_in(b.value))
-        owner: dict[Any, Layer] = {}
+        owner: dict[Var, Layer] = {}
         layers: list[Layer] = []
         for binding in bindings:
             variable, value = binding.var, binding.value
@@ -130,7 +130,7 @@ class Pair:
             self._complete(layer, calls, tensors)
         yield from layers
 
-    def _complete(self, layer: Layer, calls: Mapping[str, Any], tensors: set[Any]) -> None:
+    def _complete(self, layer: Layer, calls: Mapping[str, Expr], tensors: set[Var]) -> None:
         """Find what a layer quantizes."""
         here = {str(variable.name): value for variable, value, _ in self._bindings}
         for name in layer.members:
@@ -148,16 +148,16 @@ class Pair:
             if str(root.name) in layer.members and not _is_integer(variable)
         }
 
-    def _bits(self, variable: Any) -> int:
+    def _bits(self, variable: Var) -> int:
         value = next(value for each, value, _ in self._bindings if each.same_as(variable))
         if str(value.op.name).endswith(".bipolar_quant"):
             return 1
         return int(attributes(value).get("bits", 8))
 
 
-def _roots(model: Model) -> dict[Any, Any]:
+def _roots(model: Model) -> dict[Var, Any]:
     """What each quantizer gives → the variable that was to be rounded."""
-    roots: dict[Any, Any] = {}
+    roots: dict[Var, Any] = {}
     for binding in needed_bindings(model.module["main"]):
         value = binding.value
         name = str(value.op.name) if isinstance(value, Call) else ""
@@ -166,6 +166,6 @@ def _roots(model: Model) -> dict[Any, Any]:
     return roots
 
 
-def _is_integer(variable: Any) -> bool:
+def _is_integer(variable: Var) -> bool:
     kind = variable.ty
     return isinstance(kind, relax.TensorType) and not parse(dtype_of(kind)).is_float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -72,11 +71,11 @@ def ranges(model: Model, samples: Sequence[Sample], names: Sequence[str], method
     return {name: by_method(histogram) for name, histogram in histograms.items()}
 
 
-def _values(model: Model, sample: Sample, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+def _values(model: Model, sample: Sample, wanted: Collection[str]) -> Iterator[tuple[str, Array]]:
     """Each wanted variable of `main` with its value on a sample."""
     seen: list[tuple[str, Array]] = [(name, sample[name]) for name in sample if name in wanted]
 
-    def observe(name: str, value: Any) -> None:
+    def observe(name: str, value: Array) -> None:
         if name in wanted:
             seen.append((name, value))
 

@@ -12,7 +12,7 @@ ATTRIBUTE = "ranges"
 """The attribute of a calibrated model's `main` that holds them, as JSON."""
 
 
-class Noted(Mapping[str, Callable[[int, bool], Range]]):
+class RangeLog(Mapping[str, Callable[[int, bool], Range]]):
     """The same ranges, with a note of each that was asked for."""
 
     def __init__(self, found: Ranges) -> None:

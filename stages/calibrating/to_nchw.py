@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Array
+from stages.nodes import Call, Expr, Var
 
 _POOLS = {
     names.MAX_POOL2D: relax.op.nn.max_pool2d,
@@ -18,16 +18,23 @@ _POOLS = {
 }
 
 
-def output_channel_axis(attrs: Any) -> tuple[int, int]:
+def output_channel_axis(call: Call) -> tuple[int, int]:
     """Where a convolution's output channels are: in its weights, and in its result."""
+    attrs = call.attrs
     layout = str(attrs.out_layout) or str(attrs.data_layout)
     return str(attrs.kernel_layout).index("O"), layout.index("C")
 
 
 def convolution(
-    builder: ModelBuilder, name: str, attrs: Any, data: Any, weight: Array, bias: Array | None
-) -> Any:
-    """Emit a convolution `name` of data in the layout `attrs` says, the result in its layout."""
+    builder: ModelBuilder,
+    name: str,
+    like: Call,
+    data: Var,
+    weight: Array,
+    bias: Array | None,
+) -> Var:
+    """Emit a convolution `name` of data, with the layouts and attributes of another, `like`."""
+    attrs = like.attrs
     layout = str(attrs.data_layout)
     out_layout = str(attrs.out_layout) or layout
     oihw = weight.transpose([str(attrs.kernel_layout).index(axis) for axis in "OIHW"])
@@ -48,7 +55,7 @@ def convolution(
     return _permuted(builder, result, "NCHW", out_layout, f"{name}.{out_layout.lower()}")
 
 
-def on_nchw(builder: ModelBuilder, value: Any, name: str) -> Any:
+def on_nchw(builder: ModelBuilder, value: Expr, name: str) -> Var:
     """Emit a binding `name`; a pool of another layout becomes one of NCHW between transposes."""
     pool = next((op for op in _POOLS if is_op(value, op)), None)
     if pool is None or not isinstance(value, Call) or str(value.attrs.layout) == "NCHW":
@@ -68,11 +75,11 @@ def on_nchw(builder: ModelBuilder, value: Any, name: str) -> Any:
     return _permuted(builder, result, "NCHW", out_layout, f"{name}.{out_layout.lower()}")
 
 
-def _permuted(builder: ModelBuilder, data: Any, before: str, after: str, name: str) -> Any:
+def _permuted(builder: ModelBuilder, data: Var, before: str, after: str, name: str) -> Var:
     if before == after:
         return data
     return builder.emit(relax.op.permute_dims(data, [before.index(axis) for axis in after]), name)
 
 
-def _ints(values: Any) -> list[int]:
+def _ints(values: Iterable[int]) -> list[int]:
     return [int(value) for value in values]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.resummation import SETTLE
+from stages.dialect.names import QNN_RESUM
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
@@ -91,7 +91,7 @@ class Islands:
             self.heads.add(variable)
         else:
             self.found.add(variable)
-            if is_op(call, SETTLE):  # its quantizer takes the steps behind it along
+            if is_op(call, QNN_RESUM):  # its quantizer takes the steps behind it along
                 self.heads.add(variable)
 
     def _is_added(self, call: Call, read: set[Var]) -> bool:

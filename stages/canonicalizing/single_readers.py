@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
+from tvm.ir import Call
+
 from stages.canonicalizing.grouping import Group
 from stages.dialect.calls import is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.float_linear import WIDENINGS
+from stages.dialect.names import QNN_RESUM
 from stages.dialect.reductions_te import REDUCTIONS
-from stages.dialect.resummation import SETTLE
 from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.graph.collecting import is_collect
 from stages.graph.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
-from stages.nodes import Call, Function, Var, VarBinding
-from stages.numerics.onnx_pointwise_conv import NEAR_TIES
+from stages.nodes import Function, Var, VarBinding
+from stages.numerics.onnx_pointwise_conv import near_ties
 
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""
@@ -95,7 +97,7 @@ def _host(
             continue
         if group.kind == PLAIN and WHOLE.get(name):
             continue  # what a table is read at must be a stored value
-        if any(is_op(group.bindings[0].value, name) for name in (SETTLE, NEAR_TIES)):
+        if any(is_op(group.bindings[0].value, name) for name in (QNN_RESUM, near_ties.name)):
             continue
         is_last = group.bindings[-1].var.same_as(argument)
         same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)

@@ -1,14 +1,13 @@
-"""Products of two computed matrices, such as those of attention: every picture has weights.
+"""Products of two computed matrices, such as those of attention: every image has weights.
 
 Data are NHWC as a convolution's are, so that kernels of convolutions compute them: a matrix of W
-rows is a picture [1, W, K], and each picture of a batch is multiplied with a matrix [O, K] of its
+rows is an image [1, W, K], and each image of a batch is multiplied with a matrix [O, K] of its
 own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te
@@ -19,13 +18,14 @@ from stages.dialect.float_linear import float64_of
 from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Scalar, Tensor, TensorType
 
 BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
 BYTE_POINT = 128
 """Zero point of unsigned weights: less it, they are signed bytes."""
 
 
-def _type(types: Sequence[Any], dtype: str) -> Any:
+def _type(types: Sequence[TensorType], dtype: str) -> TensorType:
     data, weight = map(shape_of, types)
     if len(data) != 4 or len(weight) != 3:
         raise ValueError(
@@ -38,7 +38,11 @@ def _type(types: Sequence[Any], dtype: str) -> Any:
     return tensor_type((*data[:3], weight[1]), dtype)
 
 
-def _sums(data: Any, weight: Any, wide: Any) -> Any:
+Wider = Callable[[Scalar], Scalar]
+"""A factor as its products are added up."""
+
+
+def _sums(data: Tensor, weight: Tensor, wide: Sequence[Wider]) -> Tensor:
     """The tensor expression of sums of products, factors as `wide` has them."""
     k = te.reduce_axis((0, weight.shape[2]))
     return te.compute(
@@ -48,7 +52,7 @@ def _sums(data: Any, weight: Any, wide: Any) -> Any:
     )
 
 
-def _integer_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _integer_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     for name in ("data_zero_point_x2", "weight_zero_point_x2"):
         if attrs[name] % 2:
             raise ValueError(f"{name} of {attrs[name]}; a whole zero point is expected")
@@ -56,8 +60,8 @@ def _integer_type(types: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _integer_expression(
-    data: Any, weight: Any, *, data_zero_point_x2: int, weight_zero_point_x2: int
-) -> Any:
+    data: Tensor, weight: Tensor, *, data_zero_point_x2: int, weight_zero_point_x2: int
+) -> Tensor:
     points = data_zero_point_x2 // 2, weight_zero_point_x2 // 2
     wide = [lambda value, point=point: value.astype("int32") - point for point in points]
     return _sums(data, weight, wide)
@@ -73,14 +77,14 @@ def batch_dense(
     return (a @ w.transpose(0, 2, 1)[:, None]).astype(np.int32)
 
 
-def _float_type(types: Sequence[Any], _attrs: Attrs) -> Any:
+def _float_type(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     kinds = {dtype_of(kind) for kind in types}
     if kinds != {"float32"}:
         raise ValueError(f"factors of {' and '.join(sorted(kinds))}; float32 is expected")
     return _type(types, "float32")
 
 
-def _float_expression(data: Any, weight: Any) -> Any:
+def _float_expression(data: Tensor, weight: Tensor) -> Tensor:
     sums = _sums(data, weight, [lambda value: value.astype("float64")] * 2)
     return te.compute(sums.shape, lambda *i: sums[i].astype("float32"), name="rounded")
 

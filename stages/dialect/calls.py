@@ -6,20 +6,36 @@ Nothing here runs an operator or knows which there are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
 from stages.dialect.dtypes import parse
+from stages.nodes import Call, Op, TensorType, TupleType
 
 BYTES = ("int8", "uint8")
 Attrs = Mapping[str, Any]
 """Attributes of a call by name: numbers, texts, and lists of numbers."""
 
 
-def attributes(call: Any) -> dict[str, Any]:
+class Shaped(Protocol):
+    """A tensor type of a graph, a variable's or a tensor expression."""
+
+    @property
+    def shape(self) -> Sequence[Any]:
+        """Its extents."""
+
+
+class Typed(Protocol):
+    """The same, of which the type of the elements is asked."""
+
+    @property
+    def dtype(self) -> Any:
+        """What `str` makes the text of."""
+
+
+def attributes(call: Call) -> dict[str, Any]:
     """The attributes of a dialect call as plain Python values."""
     return {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
 
@@ -39,22 +55,22 @@ def is_op(expr: object, *names: str) -> TypeGuard[Call]:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 
 
-def shape_of(tensor_type: Any) -> tuple[int, ...]:
+def shape_of(tensor_type: Shaped) -> tuple[int, ...]:
     """The static shape of a tensor type."""
     return tuple(int(extent) for extent in tensor_type.shape)
 
 
-def dtype_of(tensor_type: Any) -> str:
+def dtype_of(tensor_type: Typed) -> str:
     """The element type of a tensor type, such as `uint2`."""
     return str(tensor_type.dtype)
 
 
-def tensor_types(kind: Any) -> list[Any]:
+def tensor_types(kind: TensorType | TupleType) -> list[TensorType]:
     """The tensor types in a type: itself, or those of a tuple."""
-    return list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+    return list(kind.fields) if isinstance(kind, TupleType) else [kind]
 
 
-def tensor_type(shape: Sequence[int], dtype: str) -> Any:
+def tensor_type(shape: Sequence[int], dtype: str) -> TensorType:
     """A Relax tensor type of static shape."""
     return relax.TensorType(tuple(int(extent) for extent in shape), dtype)
 

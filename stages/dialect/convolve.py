@@ -1,4 +1,4 @@
-"""Windows of NHWC pictures in NumPy, and the sums of products that convolutions are made of.
+"""Windows of NHWC images in NumPy, and the sums of products that convolutions are made of.
 
 Sums are taken in float64, whose 53 bits hold every accumulator that int32 can.
 """

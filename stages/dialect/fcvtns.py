@@ -7,11 +7,11 @@ intrinsics as its vector has registers.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir import register_op_attr
 from tvm.tirx.op import register_intrin_lowering
+
+from stages.nodes import Call, Scalar
 
 NAME = "tirx.bitkiln_nearest"
 REGISTER = 4
@@ -24,17 +24,17 @@ register_op_attr(NAME, "TCallEffectKind", _PURE)
 register_op_attr(NAME, "TScriptPrinterName", NAME)
 
 
-def nearest_by_fcvtns(x: Any) -> Any:
+def nearest_by_fcvtns(x: Scalar) -> Scalar:
     """The int32 nearest to a float32, of two the even one; what is beyond is the last there is."""
     return tirx.call_intrin("int32", NAME, x)
 
 
 @register_intrin_lowering(NAME, "llvm")
-def _lowered(call: Any) -> Any:
+def _lowered(call: Call) -> Scalar:
     return _converted(call.args[0], int(call.args[0].ty.dtype.lanes))
 
 
-def _converted(x: Any, lanes: int) -> Any:
+def _converted(x: Scalar, lanes: int) -> Scalar:
     """The integers of a vector of so many lanes."""
     if lanes <= REGISTER and lanes & (lanes - 1) == 0:
         name = "llvm.aarch64.neon.fcvtns"

@@ -1,6 +1,6 @@
-"""Products of floats that micro-kernels compute: NHWC pictures, constant OHWI weights.
+"""Products of floats that micro-kernels compute: NHWC images, constant OHWI weights.
 
-Pictures come with their padding. Both factors are float32, or both bfloat16: the upper halves of
+Images come with their padding. Both factors are float32, or both bfloat16: the upper halves of
 floats, stored as uint16; or both float16 (IEEE 754 binary16). Meanings and tensor expressions take
 sums in float64 and round them once; kernels round after every product, so that the two differ in
 the last bits: of float32, but of float16 those of sums of `HALF_TERMS` products, which are float16.
@@ -24,6 +24,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, register
 from stages.kinds import Array
+from stages.nodes import Scalar, Tensor, TensorType
 
 HALF = 1 << 16
 HALF_TERMS = 32
@@ -102,7 +103,7 @@ def departure_of_sums(rounded: float, layers: int) -> float:
     return max(most, 2 * sqrt((HALF_TERMS + 3) / 2) * min(rounded, most))
 
 
-def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     _check(types)
     floats = [tensor_type(shape_of(kind), "float32") for kind in types]
     kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": attrs["groups"]}
@@ -110,7 +111,7 @@ def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
     return tensor_type(shape_of(infer.conv2d(floats, whole)), "float32")
 
 
-def _check(types: Sequence[Any]) -> None:
+def _check(types: Sequence[TensorType]) -> None:
     kinds = {dtype_of(kind) for kind in types}
     if kinds not in ({"float32"}, {"bfloat16"}, {"float16"}):
         raise ValueError(f"factors of {' and '.join(sorted(kinds))}; one kind of float is expected")
@@ -129,8 +130,8 @@ def float64_of(factor: Array) -> Array:
 
 
 def _conv_expression(
-    data: Any, weight: Any, *, strides: Sequence[int], groups: int, is_direct: bool = False
-) -> Any:
+    data: Tensor, weight: Tensor, *, strides: Sequence[int], groups: int, is_direct: bool = False
+) -> Tensor:
     del is_direct
     outputs, kh, kw, depth = (int(extent) for extent in weight.shape)
     n, h, w, _ = (int(extent) for extent in data.shape)
@@ -140,7 +141,7 @@ def _conv_expression(
     ]
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 
-    def at(b: Any, y: Any, x: Any, o: Any) -> Any:
+    def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:
         channel = o // (outputs // groups) * depth + rk if groups > 1 else rk
         value = _wide(data[b, y * strides[0] + ry, x * strides[1] + rx, channel])
         return te.sum(value * _wide(weight[o, ry, rx, rk]), axis=[ry, rx, rk])
@@ -161,7 +162,7 @@ def float_conv2d(
     return convolve(float64_of(data), float64_of(weight), strides, groups, dtype="float32")
 
 
-def _dense_type(types: Sequence[Any], _attrs: Attrs) -> Any:
+def _dense_type(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     _check(types)
     (rows, depth), (outputs, own) = shape_of(types[0]), shape_of(types[1])
     if depth != own:
@@ -169,10 +170,10 @@ def _dense_type(types: Sequence[Any], _attrs: Attrs) -> Any:
     return tensor_type((rows, outputs), "float32")
 
 
-def _dense_expression(data: Any, weight: Any) -> Any:
+def _dense_expression(data: Tensor, weight: Tensor) -> Tensor:
     k = te.reduce_axis((0, data.shape[1]))
 
-    def at(row: Any, o: Any) -> Any:
+    def at(row: Scalar, o: Scalar) -> Scalar:
         return te.sum(_wide(data[row, k]) * _wide(weight[o, k]), axis=k)
 
     sums = te.compute((data.shape[0], weight.shape[0]), at, name="dense")

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, PrimType
+from tvm.ir import PrimType
+
+from stages.nodes import Call, Scalar
 
 LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm)
 LAZY = "tirx.if_then_else"
@@ -20,7 +22,7 @@ LOAD = "te.tensor_load"
 """An element of a tensor."""
 
 
-def shared(expression: Any, *, in_indices: bool = True) -> Any:
+def shared(expression: Scalar, *, in_indices: bool = True) -> Scalar:
     """The same expression with every value that is used more than once bound by a Let.
 
     Without `in_indices` no name stands in the index of a tensor's element, as a schedule wants it,
@@ -43,7 +45,7 @@ def shared(expression: Any, *, in_indices: bool = True) -> Any:
     return result
 
 
-def operations(expression: Any) -> int:
+def operations(expression: Scalar) -> int:
     """How many different operations an expression has."""
     return sum(not isinstance(node, LEAVES) for node in nodes(expression, (LAZY,)))
 
@@ -75,7 +77,7 @@ def _parts(node: Any, opaque: Sequence[str]) -> list[Any]:
     return [node.a, node.b] if hasattr(node, "a") and hasattr(node, "b") else []
 
 
-def _is_number(argument: Any) -> bool:
+def _is_number(argument: object) -> bool:
     return isinstance(getattr(argument, "ty", None), PrimType)
 
 

@@ -12,32 +12,33 @@ import numpy as np
 
 from stages.dialect import names
 from stages.kinds import Array
+from stages.nodes import Call
 
 
 def _ints(values: Any) -> list[int]:
     return [int(getattr(value, "value", value)) for value in values]
 
 
-def _axes(call: Any, x: Array) -> tuple[int, ...]:
+def _axes(call: Call, x: Array) -> tuple[int, ...]:
     axis = call.attrs.axis
     return tuple(range(x.ndim)) if axis is None else tuple(_ints(axis))
 
 
-def _concat(call: Any, tensors: tuple[Array, ...]) -> Array:
+def _concat(call: Call, tensors: tuple[Array, ...]) -> Array:
     return np.concatenate(tensors, axis=int(call.attrs.axis))
 
 
-def _stack(call: Any, tensors: tuple[Array, ...]) -> Array:
+def _stack(call: Call, tensors: tuple[Array, ...]) -> Array:
     return np.stack(tensors, axis=int(call.attrs.axis))
 
 
-def _split(call: Any, x: Array) -> tuple[Array, ...]:
+def _split(call: Call, x: Array) -> tuple[Array, ...]:
     places = call.attrs.indices_or_sections
     where = int(places) if not hasattr(places, "__len__") else _ints(places)
     return tuple(np.split(x, where, axis=int(call.attrs.axis)))
 
 
-def slices_of(call: Any, rank: int) -> tuple[slice, ...]:
+def slices_of(call: Call, rank: int) -> tuple[slice, ...]:
     """The slices of a `relax.strided_slice` call, one an axis; bounds count as in Python."""
     lists = [_ints(argument.fields) for argument in call.args[1:]]
     axes, begins, ends = lists[:3]
@@ -48,18 +49,18 @@ def slices_of(call: Any, rank: int) -> tuple[slice, ...]:
     return tuple(result)
 
 
-def _strided_slice(call: Any, x: Array) -> Array:
+def _strided_slice(call: Call, x: Array) -> Array:
     return x[slices_of(call, x.ndim)]
 
 
-def _take(call: Any, x: Array, indices: Array) -> Array:
+def _take(call: Call, x: Array, indices: Array) -> Array:
     """A negative index counts from the end, one outside means the nearest element."""
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     extent = x.size if axis is None else x.shape[axis]
     return np.take(x, np.where(indices < 0, indices + extent, indices), axis=axis, mode="clip")
 
 
-def _pad(call: Any, x: Array) -> Array:
+def _pad(call: Call, x: Array) -> Array:
     width = _ints(call.attrs.pad_width)
     pairs = list(zip(width[::2], width[1::2], strict=True))
     mode = str(call.attrs.pad_mode)
@@ -68,27 +69,27 @@ def _pad(call: Any, x: Array) -> Array:
     return np.pad(x, pairs, mode=mode)  # type: ignore[call-overload]
 
 
-def _broadcast_to(call: Any, x: Array) -> Array:
+def _broadcast_to(call: Call, x: Array) -> Array:
     return np.broadcast_to(x, _ints(call.args[1]))
 
 
-def _tile(call: Any, x: Array) -> Array:
+def _tile(call: Call, x: Array) -> Array:
     return np.tile(x, _ints(call.attrs.repeats))
 
 
-def _repeat(call: Any, x: Array) -> Array:
+def _repeat(call: Call, x: Array) -> Array:
     axis = call.attrs.axis
     return np.repeat(x, int(call.attrs.repeats), axis=None if axis is None else int(axis))
 
 
-def _flip(call: Any, x: Array) -> Array:
+def _flip(call: Call, x: Array) -> Array:
     return np.flip(x, axis=int(call.attrs.axis))
 
 
 def _best(choose: Callable[..., Array]) -> Callable[..., Array]:
     """The first position of the largest or smallest value."""
 
-    def meaning(call: Any, x: Array) -> Array:
+    def meaning(call: Call, x: Array) -> Array:
         axis = call.attrs.axis
         found = choose(
             x, axis=None if axis is None else int(axis), keepdims=bool(call.attrs.keepdims)
@@ -99,7 +100,7 @@ def _best(choose: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _extreme(reduce: Callable[..., Array]) -> Callable[..., Array]:
-    def meaning(call: Any, x: Array) -> Array:
+    def meaning(call: Call, x: Array) -> Array:
         return reduce(x, axis=_axes(call, x), keepdims=bool(call.attrs.keepdims))
 
     return meaning

@@ -11,9 +11,10 @@ from tvm import te, tirx, topi
 from stages.dialect import names
 from stages.dialect.calls import shape_of
 from stages.dialect.movement_numpy import slices_of
+from stages.nodes import Call, Scalar, Tensor
 
-Tensor = Any
-Expression = Callable[..., Tensor]
+Expression = Callable[..., Any]
+"""A call and TE tensors → a TE tensor, or a list of them for a tuple."""
 
 
 def ints_of(values: Any) -> list[int]:
@@ -21,13 +22,13 @@ def ints_of(values: Any) -> list[int]:
     return [int(getattr(value, "value", value)) for value in values]
 
 
-def _split(call: Any, x: Tensor) -> list[Tensor]:
+def _split(call: Call, x: Tensor) -> list[Tensor]:
     places = call.attrs.indices_or_sections
     where = ints_of(places) if hasattr(places, "__len__") else int(places)
     return list(topi.split(x, where, int(call.attrs.axis)))
 
 
-def _concat(call: Any, tensors: Sequence[Tensor]) -> Tensor:
+def _concat(call: Call, tensors: Sequence[Tensor]) -> Tensor:
     """One tensor behind the other along an axis.
 
     By `<`: TIR knows of no other comparison when it holds for a whole vector.
@@ -36,7 +37,7 @@ def _concat(call: Any, tensors: Sequence[Tensor]) -> Tensor:
     axis = int(call.attrs.axis) % len(shape)
     extents = [int(tensor.shape[axis]) for tensor in tensors]
 
-    def at(*index: Any) -> Any:
+    def at(*index: Scalar) -> Scalar:
         before, place, after = index[:axis], index[axis], index[axis + 1 :]
         begin = sum(extents[:-1])
         value = tensors[-1](*before, place - begin, *after)
@@ -49,7 +50,7 @@ def _concat(call: Any, tensors: Sequence[Tensor]) -> Tensor:
     return te.compute(shape, at, name="concat")
 
 
-def _strided_slice(call: Any, x: Tensor) -> Tensor:
+def _strided_slice(call: Call, x: Tensor) -> Tensor:
     shape = shape_of(x)
     ranges = [range(size)[s] for size, s in zip(shape, slices_of(call, len(shape)), strict=True)]
     return te.compute(
@@ -59,7 +60,7 @@ def _strided_slice(call: Any, x: Tensor) -> Tensor:
     )
 
 
-def _pad(call: Any, x: Tensor) -> Tensor:
+def _pad(call: Call, x: Tensor) -> Tensor:
     width = ints_of(call.attrs.pad_width)
     if str(call.attrs.pad_mode) == "constant":
         fill = tirx.const(call.attrs.pad_value, x.dtype)
@@ -69,7 +70,7 @@ def _pad(call: Any, x: Tensor) -> Tensor:
     raise NotImplementedError(f"relax.nn.pad in mode {call.attrs.pad_mode}")
 
 
-def _take(call: Any, x: Tensor, indices: Tensor) -> Tensor:
+def _take(call: Call, x: Tensor, indices: Tensor) -> Tensor:
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     shape = shape_of(x)
     extent = prod(shape) if axis is None else shape[axis]
@@ -81,7 +82,7 @@ def _take(call: Any, x: Tensor, indices: Tensor) -> Tensor:
     return topi.take(x, counted, axis, mode="clip")
 
 
-def _reshape(call: Any, x: Tensor) -> Tensor:
+def _reshape(call: Call, x: Tensor) -> Tensor:
     return topi.reshape(x, shape_of(call.ty))
 
 

@@ -1,8 +1,8 @@
 """Full names of operators: those of Relax that stages read or write, and this room's own (`QNN_`).
 
-An operator is compared with by name (`calls.is_op`), so that whoever reads a graph need not import
-what operators mean, and has none of it in its key. Operators of other rooms are named by what makes
-their calls, such as `linear_quantizers.quantize_linear.name`. Nothing here imports TVM.
+Code that reads a graph tells operators by name (`calls.is_op`). It need not import what operators
+mean, so none of that is in its stage's key. An operator of another room has its name from what
+makes its calls, such as `linear_quantizers.quantize_linear.name`. Nothing here imports TVM.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ QNN_TO_BFLOAT16 = f"{PREFIX}to_bfloat16"
 QNN_FROM_BFLOAT16 = f"{PREFIX}from_bfloat16"
 QNN_TO_FLOAT16 = f"{PREFIX}to_float16"
 QNN_FROM_FLOAT16 = f"{PREFIX}from_float16"
-QNN_SETTLE = f"{PREFIX}settle"
+QNN_RESUM = f"{PREFIX}resum"
 
 INTEGER_LINEAR = (QNN_CONV2D, QNN_DENSE)
-"""Linear layers of integers of which nobody has said yet how they multiply."""
+"""Linear layers of integers for which no algorithm was chosen yet."""
 BIT_LINEAR = (QNN_BITSERIAL_CONV2D, QNN_BITSERIAL_DENSE, QNN_LOOKUP_CONV2D, QNN_LOOKUP_DENSE)
-"""Linear layers that were given an algorithm for few bits: popcounts of bit planes, or look-ups."""
+"""The same with an algorithm for few bits: popcounts of bit planes, or look-ups."""
 LEVEL_LINEAR = (*INTEGER_LINEAR, *BIT_LINEAR)
-"""Linear layers of integers, whatever their algorithm."""
+"""All of these, with an algorithm or without."""
 FLOAT_LINEAR = (QNN_FLOAT_CONV2D, QNN_FLOAT_DENSE, QNN_FLOAT_BATCH_DENSE)
 """Linear layers of floats that micro-kernels compute."""
 POOLS = (MAX_POOL2D, AVG_POOL2D)

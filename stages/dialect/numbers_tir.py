@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir import register_op_attr
 
@@ -28,6 +26,7 @@ from stages.dialect.processor import (
     widens_bytes,
     word_of,
 )
+from stages.nodes import Scalar
 
 # TIR's own list of what a loop may become vectors around has `floor` and `round`, but not this.
 register_op_attr("tirx.nearbyint", "TVectorizable", True)
@@ -164,12 +163,12 @@ class TirNumbers:
 TIR: Numbers = TirNumbers()
 
 
-def rounded_by_sum(x: Any) -> Any:
+def rounded_by_sum(x: Scalar) -> Scalar:
     """A float32 of at most `SMALL` in size plus `MAGIC`: its last bits are the nearest integer."""
     return fence(x + tirx.const(MAGIC, "float32"))
 
 
-def fence(value: Any) -> Any:
+def fence(value: Scalar) -> Scalar:
     """A float that no later operation is fused with.
 
     LLVM contracts a product and a sum into one fma on its own account, which rounds once where the

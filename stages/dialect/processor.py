@@ -6,14 +6,13 @@ TVM's own operators do; without one it takes a form that every processor has.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
 from hw.arm_cores import arm_core
 from stages.dialect.fcvtns import nearest_by_fcvtns
+from stages.nodes import Scalar
 
 
 def has_fma() -> bool:
@@ -22,7 +21,7 @@ def has_fma() -> bool:
     return Target.current() is not None and bool(target_has_features(needed))
 
 
-def nearest(x: Any) -> Any:
+def nearest(x: Scalar) -> Scalar:
     """The int32 nearest to a float32, of two the even one.
 
     LLVM makes x86's CVTPS2DQ of its `lrint` alone.
@@ -66,7 +65,7 @@ def clips_integers() -> bool:
     return not (rounds_by_sums() or narrows_by_words())
 
 
-def word_of(x: Any) -> Any:
+def word_of(x: Scalar) -> Scalar:
     """float32 rounded to the nearest int16.
 
     Everything saturates, FCVTNS too: what 16 bits cannot hold is beyond the bounds of a byte with
@@ -76,7 +75,7 @@ def word_of(x: Any) -> Any:
     return tirx.min(tirx.max(nearest(x), next(limits)), next(limits)).astype("int16")
 
 
-def byte_of_word(word: Any, zero_point: int, low: int, high: int) -> Any:
+def byte_of_word(word: Scalar, zero_point: int, low: int, high: int) -> Scalar:
     """An int16 plus a zero point, saturated, within the bounds of a byte."""
     if zero_point:
         point = tirx.const(zero_point, "int16")
@@ -91,7 +90,7 @@ def narrows_by_saturation() -> bool:
     return is_x86 and bool(target_has_features("avx512bw"))
 
 
-def saturated(x: Any, zero_point: int) -> Any:
+def saturated(x: Scalar, zero_point: int) -> Scalar:
     """float32 rounded to the nearest integer, plus a zero point in a byte, within 0 and 255.
 
     What is beyond 32 bits CVTPS2DQ makes the smallest integer, which is the largest unsigned one

@@ -11,7 +11,8 @@ from tvm import te, tirx, topi
 from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of
 from stages.dialect.dtypes import parse
-from stages.dialect.movement_te import Expression, Tensor, ints_of
+from stages.dialect.movement_te import Expression, ints_of
+from stages.nodes import Call, Scalar, Tensor
 
 SHORT = ("int8", "uint8", "int16")
 SIZE = 0x7FFFFFFF
@@ -20,7 +21,7 @@ HALF = 16
 """Integers of at most half of 32 bits, and how many bits that is."""
 
 
-def _axes(call: Any, rank: int) -> list[int]:
+def _axes(call: Call, rank: int) -> list[int]:
     axis = call.attrs.axis
     if axis is None:
         return list(range(rank))
@@ -28,21 +29,21 @@ def _axes(call: Any, rank: int) -> list[int]:
     return [a % rank for a in found]
 
 
-def _sum(call: Any, x: Tensor) -> Tensor:
+def _sum(call: Call, x: Tensor) -> Tensor:
     dtype = str(x.dtype)
     kind = "float64" if parse(dtype).is_float else "int64"
     sums = topi.sum(x.astype(kind), _axes(call, len(x.shape)), bool(call.attrs.keepdims))
     return topi.cast(sums, dtype)
 
 
-def _mean(call: Any, x: Tensor) -> Tensor:
+def _mean(call: Call, x: Tensor) -> Tensor:
     shape = shape_of(x)
     count = prod(shape[axis] for axis in _axes(call, len(shape)))
     sums = _sum(call, x)
     return te.compute(sums.shape, lambda *i: sums[i] / tirx.const(float(count), "float32"))
 
 
-def _in_order(bits: Any) -> Any:
+def _in_order(bits: Scalar) -> Scalar:
     """The bits of a float32 as an int32 that is larger where the float is, and back."""
     return bits ^ ((bits >> 31) & SIZE)
 
@@ -54,7 +55,7 @@ def _extreme(reduce: Callable[..., Any]) -> Expression:
     where it may forget about NaN and the sign of 0.
     """
 
-    def found(call: Any, x: Tensor) -> Tensor:
+    def found(call: Call, x: Tensor) -> Tensor:
         axes, keepdims = _axes(call, len(x.shape)), bool(call.attrs.keepdims)
         if str(x.dtype) != "float32":
             return reduce(x, axes, keepdims)
@@ -78,14 +79,14 @@ def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expres
     extreme of integers is a loop that LLVM makes vectors of.
     """
 
-    def found(call: Any, x: Tensor) -> Tensor:
+    def found(call: Call, x: Tensor) -> Tensor:
         axis = None if call.attrs.axis is None else int(call.attrs.axis)
         keepdims, dtype = bool(call.attrs.keepdims), dtype_of(call.ty)
         if axis is None or str(x.dtype) not in SHORT or int(x.shape[axis]) > 1 << HALF:
             return topi.cast(reduce(x, axis, keepdims, select_last_index=False), dtype)
         last = (1 << HALF) - 1
 
-        def half(value: Any) -> Any:
+        def half(value: Scalar) -> Scalar:
             """A position as it is compared, and back: the first one is the best of equals."""
             return last - value if extreme is topi.max else value
 

@@ -12,13 +12,14 @@ from stages.dialect.calls import shape_of, storage_dtype
 from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.movement_numpy import MOVING
 from stages.kinds import Array
+from stages.nodes import Call
 
 
 def _ints(values: Any) -> list[int]:
     return [int(value) for value in values]
 
 
-def _conv2d(call: Any, x: Array, weight: Array) -> Array:
+def _conv2d(call: Call, x: Array, weight: Array) -> Array:
     """Float NCHW convolution with OIHW weights; sums in float64, rounded to float32 once."""
     attrs = call.attrs
     if str(attrs.data_layout) != "NCHW" or str(attrs.kernel_layout) != "OIHW":
@@ -52,7 +53,7 @@ def _float_convolve(data: Array, weight: Array, strides: list[int], groups: int)
     return np.concatenate(parts, axis=3).astype(np.float32)
 
 
-def _pool(call: Any, x: Array) -> tuple[Array, Array]:
+def _pool(call: Call, x: Array) -> tuple[Array, Array]:
     attrs = call.attrs
     if bool(attrs.ceil_mode) or _ints(attrs.dilation) != [1, 1]:
         raise NotImplementedError("pooling with ceil_mode or dilation")
@@ -68,11 +69,11 @@ def _pool(call: Any, x: Array) -> tuple[Array, Array]:
     return windows(padded, kernel, strides), valid
 
 
-def _max_pool2d(call: Any, x: Array) -> Array:
+def _max_pool2d(call: Call, x: Array) -> Array:
     return _pool(call, x)[0].max(axis=(4, 5)).transpose(0, 3, 1, 2)
 
 
-def _avg_pool2d(call: Any, x: Array) -> Array:
+def _avg_pool2d(call: Call, x: Array) -> Array:
     values, valid = _pool(call, x)
     total = values.sum(axis=(4, 5), dtype=np.float64).astype(np.float32)
     size = values.shape[4] * values.shape[5]
@@ -80,12 +81,12 @@ def _avg_pool2d(call: Any, x: Array) -> Array:
     return (total / np.asarray(count, np.float32)).transpose(0, 3, 1, 2)
 
 
-def _axes(call: Any, x: Array) -> tuple[int, ...]:
+def _axes(call: Call, x: Array) -> tuple[int, ...]:
     axis = call.attrs.axis
     return tuple(range(x.ndim)) if axis is None else tuple(_ints(axis))
 
 
-def _mean(call: Any, x: Array) -> Array:
+def _mean(call: Call, x: Array) -> Array:
     """The sum, in float64 and rounded once, by the count in float32."""
     axes = _axes(call, x)
     total = x.sum(axis=axes, keepdims=bool(call.attrs.keepdims), dtype=np.float64)
@@ -93,35 +94,35 @@ def _mean(call: Any, x: Array) -> Array:
     return total.astype(np.float32) / count
 
 
-def _sum(call: Any, x: Array) -> Array:
+def _sum(call: Call, x: Array) -> Array:
     """Floats are added in float64 and rounded once."""
     wide = np.float64 if x.dtype.kind == "f" else np.int64
     total = x.sum(axis=_axes(call, x), keepdims=bool(call.attrs.keepdims), dtype=wide)
     return total.astype(x.dtype)
 
 
-def _matmul(_call: Any, a: Array, b: Array) -> Array:
+def _matmul(_call: Call, a: Array, b: Array) -> Array:
     """Floats are added in float64 and rounded once; integers in the result's type."""
     if a.dtype.kind != "f":
         return np.matmul(a, b)
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
-def _reshape(call: Any, x: Array) -> Array:
+def _reshape(call: Call, x: Array) -> Array:
     return x.reshape(shape_of(call.ty))
 
 
-def _permute_dims(call: Any, x: Array) -> Array:
+def _permute_dims(call: Call, x: Array) -> Array:
     axes = None if call.attrs.axes is None else _ints(call.attrs.axes)
     return np.transpose(x, axes)
 
 
-def _clip(call: Any, x: Array) -> Array:
+def _clip(call: Call, x: Array) -> Array:
     low, high = (np.asarray(float(bound.value), x.dtype) for bound in call.args[1:])
     return np.clip(x, low, high)
 
 
-def _astype(call: Any, x: Array) -> Array:
+def _astype(call: Call, x: Array) -> Array:
     return x.astype(storage_dtype(str(call.ty.dtype)))
 
 

@@ -15,15 +15,19 @@ from stages.dialect import names
 from stages.dialect.calls import BYTES, attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.dtypes import limits, parse
 from stages.dialect.elementwise import ARITHMETIC, element
-from stages.dialect.movement_te import REARRANGED, Expression, Tensor, ints_of
+from stages.dialect.movement_te import REARRANGED, Expression, ints_of
 from stages.dialect.numbers_fused import UNSATURATED_TIR, WHOLE_TIR
 from stages.dialect.numbers_tir import TIR, fence
 from stages.dialect.operators import OPERATORS
 from stages.dialect.processor import clips_integers
 from stages.dialect.reductions_te import REDUCTIONS
+from stages.nodes import Call, Scalar, Tensor
+
+Operand = Scalar | Tensor
+"""A number at a position, or a tensor that an operator reads whole."""
 
 
-def expression(call: Any, tensors: Sequence[Any]) -> Any:
+def expression(call: Call, tensors: Sequence[Any]) -> Any:
     """The tensor expression of an operator call on TE tensors; NotImplementedError without one.
 
     A tuple argument is a list of tensors, and an operator that gives a tuple gives a list.
@@ -44,7 +48,7 @@ def expression(call: Any, tensors: Sequence[Any]) -> Any:
     return EXPRESSIONS[name](call, *tensors)
 
 
-def scalar(call: Any, operands: Sequence[Any]) -> Any:
+def scalar(call: Call, operands: Sequence[Operand]) -> Scalar:
     """An elementwise operator at one position; operands that it reads whole are tensors."""
     name = str(call.op.name)
     dtype = str(storage_dtype(dtype_of(call.ty)))
@@ -56,7 +60,7 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
     return SCALARS[name](call, *operands)
 
 
-def clipped(call: Any, operands: Sequence[Any]) -> Any:
+def clipped(call: Call, operands: Sequence[Operand]) -> Scalar | None:
     """What `scalar` narrows to bytes, as int32 or float32; None for other operators."""
     name = str(call.op.name)
     attrs = attributes(call) if name in ARITHMETIC else {}
@@ -67,7 +71,7 @@ def clipped(call: Any, operands: Sequence[Any]) -> Any:
     return value if is_wider else None
 
 
-def saturates(call: Any) -> bool:
+def saturates(call: Call) -> bool:
     """Whether an operator's value is an integer of 31 bits saturated to its type, a byte."""
     attrs = attributes(call) if str(call.op.name) in ARITHMETIC else {}
     dtype = dtype_of(call.ty)
@@ -76,12 +80,12 @@ def saturates(call: Any) -> bool:
     )
 
 
-def unsaturated(call: Any, operands: Sequence[Any]) -> Any:
+def unsaturated(call: Call, operands: Sequence[Operand]) -> Scalar:
     """The int32 that saturating makes what `scalar` gives, for an operator that `saturates`."""
     return ARITHMETIC[str(call.op.name)](UNSATURATED_TIR, *operands, **attributes(call))
 
 
-def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:
+def _each(call: Call, tensors: Sequence[Tensor]) -> Tensor:
     """An elementwise operator of Relax over operands that broadcast."""
     return te.compute(
         shape_of(call.ty),
@@ -90,16 +94,16 @@ def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:
     )
 
 
-def _multiply(left: Any, right: Any) -> Any:
+def _multiply(left: Scalar, right: Scalar) -> Scalar:
     product = left * right
     return fence(product) if parse(TIR.dtype(product)).is_float else product
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Scalar) -> Scalar:
     return x.astype("float64")
 
 
-def _conv2d(call: Any, x: Tensor, weight: Tensor) -> Tensor:
+def _conv2d(call: Call, x: Tensor, weight: Tensor) -> Tensor:
     """Float NCHW, OIHW; float64 sums."""
     attrs = call.attrs
     padded = _padded(x, ints_of(attrs.padding), 0.0)
@@ -108,7 +112,7 @@ def _conv2d(call: Any, x: Tensor, weight: Tensor) -> Tensor:
     share = o // int(attrs.groups)
     k, ry, rx = (te.reduce_axis((0, extent)) for extent in (depth, kh, kw))
 
-    def at(n: Any, c: Any, y: Any, z: Any) -> Any:
+    def at(n: Scalar, c: Scalar, y: Scalar, z: Scalar) -> Scalar:
         value = padded[n, (c // share) * depth + k, y * sh + ry * dh, z * sw + rx * dw]
         return te.sum(_wide(value) * _wide(weight[c, k, ry, rx]), axis=[k, ry, rx])
 
@@ -124,7 +128,7 @@ def _padded(x: Tensor, padding: Sequence[int], value: float) -> Tensor:
 
 
 def _windows(
-    call: Any, x: Tensor, reduce: Expression, value: float, wide: Expression
+    call: Call, x: Tensor, reduce: Expression, value: float, wide: Expression
 ) -> tuple[Tensor, Sequence[int]]:
     attrs = call.attrs
     (kh, kw), (sh, sw) = ints_of(attrs.pool_size), ints_of(attrs.strides)
@@ -138,22 +142,22 @@ def _windows(
     return found, (kh, kw)
 
 
-def _max_pool2d(call: Any, x: Tensor) -> Tensor:
+def _max_pool2d(call: Call, x: Tensor) -> Tensor:
     lowest = float(tirx.min_value(x.dtype).value)
     return _windows(call, x, te.max, lowest, lambda value: value)[0]
 
 
-def _avg_pool2d(call: Any, x: Tensor) -> Tensor:
+def _avg_pool2d(call: Call, x: Tensor) -> Tensor:
     attrs = call.attrs
     sums, (kh, kw) = _windows(call, x, te.sum, 0.0, _wide)
     top, left, _, _ = ints_of(attrs.padding)
     (sh, sw), (h, w) = ints_of(attrs.strides), shape_of(x)[2:]
 
-    def covered(position: Any, stride: int, before: int, kernel: int, size: int) -> Any:
+    def covered(position: Scalar, stride: int, before: int, kernel: int, size: int) -> Scalar:
         first = position * stride - before
         return tirx.min(first + kernel, size) - tirx.max(first, 0)
 
-    def at(n: Any, c: Any, y: Any, z: Any) -> Any:
+    def at(n: Scalar, c: Scalar, y: Scalar, z: Scalar) -> Scalar:
         inside = covered(y, sh, top, kh, h) * covered(z, sw, left, kw, w)
         count = tirx.const(kh * kw, "int32") if bool(attrs.count_include_pad) else inside
         return sums[n, c, y, z].astype("float32") / count.astype("float32")
@@ -161,7 +165,7 @@ def _avg_pool2d(call: Any, x: Tensor) -> Tensor:
     return te.compute(shape_of(call.ty), at, name="average")
 
 
-def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
+def _matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     shape, dtype = shape_of(call.ty), dtype_of(call.ty)
     is_float = parse(dtype).is_float
     k = te.reduce_axis((0, shape_of(a)[-1]))
@@ -169,7 +173,7 @@ def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
     columns = len(shape) - (len(shape_of(b)) > 1)
     rows = columns - (len(shape_of(a)) > 1)
 
-    def at(*index: Any) -> Any:
+    def at(*index: Scalar) -> Scalar:
         left = element(a, (*index[:columns], k))
         right = element(b, (*index[:rows], k, *index[columns:]))
         kind = "float64" if is_float else dtype
@@ -179,30 +183,30 @@ def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
     return te.compute(shape, lambda *i: sums[i].astype(dtype), name="rounded") if is_float else sums
 
 
-def _clip(call: Any, x: Any) -> Any:
+def _clip(call: Call, x: Scalar) -> Scalar:
     dtype = TIR.dtype(x)
     bounds = [float(bound.value) for bound in call.args[1:]]
     low, high = (tirx.const(b if parse(dtype).is_float else int(b), dtype) for b in bounds)
     return tirx.min(tirx.max(x, low), high)
 
 
-def _zero(x: Any) -> Any:
+def _zero(x: Scalar) -> Scalar:
     return tirx.const(0, TIR.dtype(x))
 
 
-def _differ(a: Any, b: Any) -> Any:
+def _differ(a: Scalar, b: Scalar) -> Scalar:
     """Whether two values are not equal; LLVM's code generator takes bits it compares for floats."""
     if TIR.dtype(a) != "bool":
         return tirx.Not(a.equal(b))
     return tirx.Or(tirx.And(a, tirx.Not(b)), tirx.And(tirx.Not(a), b))
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: Scalar) -> Scalar:
     one = tirx.const(1, TIR.dtype(x))
     return tirx.Select(x > _zero(x), one, tirx.Select(x < _zero(x), -one, _zero(x)))
 
 
-def _one(x: Any) -> Any:
+def _one(x: Scalar) -> Scalar:
     return tirx.const(1, TIR.dtype(x))
 
 

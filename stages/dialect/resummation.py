@@ -13,32 +13,30 @@ are summed anew in float64, rounded once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from stages.dialect import names
 from stages.dialect.calls import Attrs, shape_of
 from stages.dialect.convolve import convolve
 from stages.dialect.float_linear import float64_of
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import TensorType
 
-SETTLE = names.QNN_SETTLE
 MAGIC = float(np.float32(1.5 * 2**23))
 """Added to a float32 and taken off again, it leaves the nearest integer of small numbers."""
 OPERANDS = ("sums", "data", "weight", "slope", "offset", "slack", "least", "largest")
 
 
-def _type(types: Sequence[Any], _attrs: Attrs) -> Any:
+def _type(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     sums, data, weight, *channels, _ = map(shape_of, types)
     if data[3] != weight[3] or any(each != (sums[3],) for each in (*channels, weight[:1])):
         raise ValueError(f"sums {sums} of data {data} and weights {weight}, bounds {channels}")
     return types[0]
 
 
-@register("settle", OPERANDS, _type)
-def settle(
+@register("resum", OPERANDS, _type)
+def resum(
     sums: Array,
     data: Array,
     weight: Array,

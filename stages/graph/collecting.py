@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect import legalize
+from stages.dialect import integer_te
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.graph.bindings import bindings_of, variables_in
@@ -31,7 +31,7 @@ def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     return tensor_type((attrs["pictures"], *rest), dtype_of(types[0]))
 
 
-@register("collect", ["data"], _infer, legalize.collect)
+@register("collect", ["data"], _infer, integer_te.collect)
 def collect(data: Array, *, pictures: int) -> Array:
     """All pictures of a batch, [pictures, ...], of which `data` [1, ...] is the one at hand.
 

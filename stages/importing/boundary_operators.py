@@ -28,7 +28,7 @@ _KEEPING = ("quantize", "rescale", "table", "quant", "clip")
 """What may stand between scores and an output: parts of operators' names."""
 
 
-def ends(model: Model) -> Table:
+def boundary_operators(model: Model) -> Table:
     """`inputs` and `outputs` by name: what is known of each.
 
     Of an input `factor` and `offset`, which the graph multiplies it by and then adds before all
@@ -92,14 +92,16 @@ def _step(name: str, call: Any, variable: Any, constants: Constants) -> tuple[fl
 
 def _grid(call: Any, name: str, constants: Constants, factor: float, offset: float) -> Table:
     """The range of a quantizer, as values of the input before it was scaled."""
-    told = attributes(call)
-    scale, zero_point = (_number(call, told, key, at, constants) for at, key in _OPERANDS)
+    stated = attributes(call)
+    scale, zero_point = (_number(call, stated, key, at, constants) for at, key in _OPERANDS)
     if scale is None or scale <= 0 or not factor:
         return {}
     if name == "quant":
-        low, high = quant_limits(int(told["bits"]), bool(told["signed"]), bool(told["narrow"]))
-    elif {"low", "high"} <= told.keys():
-        low, high = int(told["low"]), int(told["high"])
+        low, high = quant_limits(
+            int(stated["bits"]), bool(stated["signed"]), bool(stated["narrow"])
+        )
+    elif {"low", "high"} <= stated.keys():
+        low, high = int(stated["low"]), int(stated["high"])
     else:
         return {}
     ends_of = (scale * (q - (zero_point or 0.0)) for q in (low, high))
@@ -110,11 +112,11 @@ _OPERANDS = ((1, "scale"), (2, "zero_point"))
 
 
 def _number(
-    call: Any, told: Mapping[str, Any], key: str, at: int, constants: Constants
+    call: Any, stated: Mapping[str, Any], key: str, at: int, constants: Constants
 ) -> float | None:
     """A single number that an operator is given as attribute or as constant."""
-    if key in told:
-        return float(told[key])
+    if key in stated:
+        return float(stated[key])
     value = constants.get(getattr(call.args[at], "name", "")) if at < len(call.args) else None
     return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 

@@ -67,10 +67,10 @@ def windows_of(
     return windows
 
 
-def picture_windows(
+def image_windows(
     attributes: Mapping[str, Any], kernel: Sequence[int], extents: Sequence[int]
 ) -> Windows:
-    """The same of a node of one or two dimensions; a line is a picture that is one pixel high."""
+    """The same of a node of one or two dimensions; a row is an image one pixel high."""
     if len(kernel) != 1:
         return windows_of(attributes, kernel, extents)
     flat = dict(attributes)

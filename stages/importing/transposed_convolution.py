@@ -3,7 +3,7 @@
 Along one axis a transposed convolution of stride s gives `y[o] = sum over i of x[i] * w[k]` with
 `i * s + k * dilation = o + pad`. Outputs whose `o + pad` leaves the same remainder r by s (a phase)
 read the same taps `r, r + s, ...` of the weights, spread by the dilation: each phase is a plain
-convolution of stride 1, and the s * s phases of a picture are so many times the channels, which are
+convolution of stride 1, and the s * s phases of an image are so many times the channels, which are
 then laid out as pixels (Shi et al., arXiv 1609.05158, section 3.2). Nothing is multiplied by the
 zeros that stand between pixels in the textbook form.
 """
@@ -71,13 +71,13 @@ class Axis:
         where: list[Any] = [slice(None)] * weights.ndim
         where[axis] = slice(0, (self.kernel - 1) * self.dilation + 1, self.dilation)
         spread[tuple(where)] = weights
-        apart = spread.reshape(*shape[:axis], self.taps, self.stride, *shape[axis + 1 :])
-        return np.flip(np.swapaxes(apart, axis, axis + 1), axis + 1)
+        by_phase = spread.reshape(*shape[:axis], self.taps, self.stride, *shape[axis + 1 :])
+        return np.flip(np.swapaxes(by_phase, axis, axis + 1), axis + 1)
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Both directions of a picture."""
+class TransposedConvolution:
+    """A transposed convolution as a plain one, in both directions of an image."""
 
     rows: Axis
     columns: Axis
@@ -110,10 +110,12 @@ class Phases:
 
     def repeated(self, values: Array) -> Array:
         """A value for each output channel [M], as one for each of the plain convolution's."""
-        apart = values.reshape(self.groups, 1, -1)
-        return np.ascontiguousarray(np.broadcast_to(apart, self._apart(apart.shape[2])).ravel())
+        grouped = values.reshape(self.groups, 1, -1)
+        return np.ascontiguousarray(
+            np.broadcast_to(grouped, self._repeats(grouped.shape[2])).ravel()
+        )
 
-    def _apart(self, units: int) -> tuple[int, int, int]:
+    def _repeats(self, units: int) -> tuple[int, int, int]:
         return self.groups, self.count, units
 
     def require_room(self, pairs: int) -> None:
@@ -142,9 +144,11 @@ class Phases:
             n, h, w, channels = shape_of(value.ty)
             s, t = self.rows.stride, self.columns.stride
             units = channels // (self.groups * self.count)
-            apart = emit(relax.op.reshape(value, (n, h, w, self.groups, s, t, units)), "apart")
-            turned = emit(relax.op.permute_dims(apart, [0, 1, 4, 2, 5, 3, 6]), "turned")
-            value = emit(relax.op.reshape(turned, (n, h * s, w * t, self.groups * units)), "pixels")
+            split = emit(relax.op.reshape(value, (n, h, w, self.groups, s, t, units)), "apart")
+            ordered = emit(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3, 6]), "turned")
+            value = emit(
+                relax.op.reshape(ordered, (n, h * s, w * t, self.groups * units)), "pixels"
+            )
         begin = [axis.cut for axis in (self.rows, self.columns)]
         end = [axis.cut + axis.output for axis in (self.rows, self.columns)]
         if (0, 0, *end) == (*begin, *shape_of(value.ty)[1:3]):

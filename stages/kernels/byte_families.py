@@ -190,7 +190,7 @@ class PairedDots(MultiplyAccumulate):
 
 @dataclass(frozen=True)
 class NarrowDots(MultiplyAccumulate):
-    """Small levels, added up in lanes of less than 32 bits, which are emptied in time."""
+    """Small levels, added up in lanes of less than 32 bits, which are flushed in time."""
 
     group: int
     lane_bits: int

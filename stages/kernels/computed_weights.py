@@ -10,14 +10,15 @@ import numpy as np
 from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
-from stages.kernels.packed import parse_signature
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK
+from stages.kernels.signature_text import parse_signature
+from stages.nodes import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _type(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> Any:
     count, outputs, _ = shape_of(types[0])
     kernel = parse_signature(attrs["signature"])
     blocks = round_up(outputs, BLOCK) // kernel.channels

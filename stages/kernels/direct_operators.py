@@ -1,4 +1,4 @@
-"""Products in the form that plain kernels compute: output channels last in the weights, no padding.
+"""Products in the form that TE kernels compute: output channels last in the weights, no padding.
 
     direct_conv2d: data [N, H, W, I] in groups, weight [KH, KW, I / groups, O]
     direct_dense:  data [N, K], weight [K, O]
@@ -19,20 +19,21 @@ from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
 from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
+from stages.nodes import Index, Scalar, Tensor, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
 
 
-def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     kh, kw, depth, outputs = shape_of(types[1])
     weight = tensor_type((outputs, kh, kw, depth), str(types[1].dtype))
     return infer.conv2d([types[0], weight], {**attrs, "padding": [0, 0, 0, 0]})
 
 
 def _conv_expression(
-    data: Any,
-    weight: Any,
+    data: Tensor,
+    weight: Tensor,
     *,
     strides: Sequence[int],
     dilation: Sequence[int],
@@ -51,7 +52,7 @@ def _conv_expression(
     (sh, sw), (dh, dw) = strides, dilation
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 
-    def at(b: Any, y: Any, x: Any, o: Any) -> Any:
+    def at(b: Index, y: Index, x: Index, o: Index) -> Scalar:
         if groups == 1:
             channel = rk
         elif depth == 1:
@@ -81,7 +82,7 @@ def direct_conv2d(
     weight_zero_point: int,
     dtype: str,
 ) -> Array:
-    """Convolution of an already padded picture; accumulators are int32, int64 or, of floats,
+    """Convolution of an already padded image; accumulators are int32, int64 or, of floats,
     float16, float32 or float64."""
     kind = np.float64 if dtype.startswith("float") else np.int32
     filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point
@@ -90,17 +91,17 @@ def direct_conv2d(
         return convolve(levels, filters, strides, groups, dilation, dtype)
 
 
-def _dense_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _dense_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     depth, outputs = shape_of(types[1])
     return infer.dense([types[0], tensor_type((outputs, depth), str(types[1].dtype))], attrs)
 
 
 def _dense_expression(
-    data: Any, weight: Any, *, data_zero_point: int, weight_zero_point: int, dtype: str
+    data: Tensor, weight: Tensor, *, data_zero_point: int, weight_zero_point: int, dtype: str
 ) -> Any:
     k = te.reduce_axis((0, weight.shape[0]))
 
-    def at(row: Any, o: Any) -> Any:
+    def at(row: Index, o: Index) -> Scalar:
         activation, filtered = data[row, k].astype(dtype), weight[k, o].astype(dtype)
         if data_zero_point:
             activation = activation - data_zero_point

@@ -1,4 +1,4 @@
-"""Lut of activations: what four channels add to a sum, for every pattern of four weight bits.
+"""LUTs of activations: what four channels add to a sum, for every pattern of four weight bits.
 
 One digit of the weights of four channels is the index of an entry, so one look-up takes the place
 of four products (T-MAC, arXiv 2407.00088). Unipolar and signed weights are sums of digits 0 and 1,
@@ -19,9 +19,9 @@ from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 GROUP = 4
-"""Channels of a table."""
+"""Channels of a LUT."""
 ENTRIES = 1 << GROUP
-"""Entries of a table, a byte each: what TBL and VPSHUFB look up at once."""
+"""Entries of a LUT, a byte each: what TBL and VPSHUFB look up at once."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Lut:
     """How a kernel looks products up, and which byte of its registers belongs to which channel.
 
     A register of `groups * channels` bytes holds sums of `channels` output channels, for `groups`
-    groups of input channels side by side, 16 bytes of one beside 16 of the next. Emptying counters
+    groups of input channels side by side, 16 bytes of one beside 16 of the next. Flushing counters
     pulls `interleave` neighbouring bytes apart: they are channels `channels / interleave` apart.
     Entries of `words` words of a window are added up in bytes before they are widened.
     """
@@ -101,7 +101,7 @@ def entry_bits(channel: int) -> list[int]:
 
 
 def pack_lut(levels: Array, bits: int, balanced: bool) -> Array:
-    """Levels [..., C] as uint8 [..., 4 * Cp]: one table after the other, Cp a multiple of 32."""
+    """Levels [..., C] as uint8 [..., 4 * Cp]: one LUT after the other, Cp a multiple of 32."""
     added = additions(bits, balanced)
     padding = [(0, 0)] * (levels.ndim - 1) + [(0, -levels.shape[-1] % 32)]
     grouped = np.pad(levels, padding).reshape(*levels.shape[:-1], -1, GROUP)

@@ -1,4 +1,4 @@
-"""What a micro-kernel multiplies: products of bytes or floats, or bit planes as they are stored."""
+"""How the operands of a micro-kernel are stored: bytes, floats, bit planes, codes of weights."""
 
 from __future__ import annotations
 

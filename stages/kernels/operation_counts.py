@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from tvm import relax
 
 from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.dialect.names import PREFIX
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.nodes import Call
 
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
@@ -21,7 +21,7 @@ _OUTPUT_AXIS = {
 """Products in plain kernels → where the output channels are in their weights."""
 
 
-def macs_of(call: Any) -> int:
+def macs_of(call: Call) -> int:
     """Multiplications with an addition behind them; 0 of what is no product."""
     if is_convolution(call):
         attrs = attributes(call)
@@ -40,7 +40,7 @@ def macs_of(call: Any) -> int:
     return prod(shape_of(call.ty)) * prod(weight) // weight[axis]
 
 
-def values_of(call: Any) -> int:
+def values_of(call: Call) -> int:
     """Values of the largest tensor that an operator reads or gives; of windows, those in all."""
     kinds = [kind for value in (call, *call.args) for kind in tensor_types(value.ty)]
     most = max(prod(shape_of(kind)) for kind in kinds if isinstance(kind, relax.TensorType))

@@ -20,6 +20,7 @@ from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
+from stages.nodes import TensorType
 
 Array = np.ndarray[Any, Any]
 MAX_TAPS = 49
@@ -49,10 +50,10 @@ def unpack_depthwise(packed: Array, window: Sequence[int], channels: int) -> Arr
     return columns.transpose(1, 0, 2)[:kh, :, :channels].astype(np.int32)
 
 
-def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    *pictures, height, width, channels = shape_of(types[0])
+def _type(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> Any:
+    *images, height, width, channels = shape_of(types[0])
     top, left = attrs.get("origin", [0, 0])
-    data = tensor_type((*(pictures or [1]), height - top, width - left, channels), "uint8")
+    data = tensor_type((*(images or [1]), height - top, width - left, channels), "uint8")
     weight = tensor_type((channels, *attrs["window"], 1), str(types[1].dtype))
     kept = {name: attrs[name] for name in ("strides", "dilation")}
     whole = {**kept, "padding": [0, 0, 0, 0], "groups": channels}
@@ -75,15 +76,15 @@ def packed_depthwise(
 ) -> Array:
     """Sums of `(data + offset) * weight` a channel, and its bias: int32 [N, OH, OW, Cp].
 
-    `data` is [N, Hp, Wp, C], or one picture without N, `bias` int32 [Cp]. The first window begins
+    `data` is [N, Hp, Wp, C], or one image without N, `bias` int32 [Cp]. The first window begins
     at `origin`, and there are as many as `output` says, or as there are.
     `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed, -128
     where it is the other way round.
     """
     channels = data.shape[-1]
     filters = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]
-    pictures = data.reshape(-1, *data.shape[-3:])[:, origin[0] :, origin[1] :]
-    levels = pictures.astype(np.int32) + offset
+    images = data.reshape(-1, *data.shape[-3:])[:, origin[0] :, origin[1] :]
+    levels = images.astype(np.int32) + offset
     sums = convolve(levels, filters, strides, channels, dilation, "int32")
     if output is not None:
         sums = sums[:, : output[0], : output[1]]

@@ -1,4 +1,4 @@
-"""Operators around Winograd's products: pictures as tiles, and sums of these with their bias."""
+"""Operators around Winograd's products: images as tiles, and sums of these with their bias."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
-from stages.kernels.packed import border_rows, parse_signature
+from stages.kernels.packed_conv2d import border_rows
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import APART, WINDOW, transform_for, unpack_transformed
+from stages.nodes import Call, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -23,10 +25,10 @@ def tiles_for(layer: str) -> str:
     return f"{layer}.tiles"
 
 
-def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
-    *pictures, _, _, channels = shape_of(types[0])
+def _tiles_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
+    *images, _, _, channels = shape_of(types[0])
     transform = transform_for(attrs["strides"], attrs["tile"])
-    count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
+    count = transform.tiles_in(attrs["output"]) * (images[0] if images else 1)
     kind = "int16" if dtype_of(types[0]) == "uint8" else "float32"
     return tensor_type((transform.products, count * channels + APART), kind)
 
@@ -35,7 +37,7 @@ def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
 def to_tiles(
     data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int], tile: int
 ) -> Array:
-    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [products, N * tiles * C
+    """Padded images uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [products, N * tiles * C
     + 32]; float32 as float32. A `tile` gives so many sums along each axis.
 
     The first window begins at `origin`; they are as many, down and across, as the `output` has
@@ -50,19 +52,19 @@ def to_tiles(
     return np.pad(squares.reshape(transform.products, -1), [(0, 0), (0, APART)])
 
 
-def inputs_of(call: Any) -> int:
+def inputs_of(call: Call) -> int:
     """Channels of the tiles of a convolution, with those of padding: words of its weights."""
     signature = parse_signature(attributes(call)["signature"])
     return signature.channels_per_word * shape_of(call.args[1].ty)[2]
 
 
-def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _sums_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     inputs = parse_signature(attrs["signature"]).channels_per_word * shape_of(types[1])[2]
     count = (shape_of(types[0])[1] - APART) // inputs
-    pictures = count // transform_for(attrs["strides"], attrs["tile"]).tiles_in(output)
+    images = count // transform_for(attrs["strides"], attrs["tile"]).tiles_in(output)
     kind = "float32" if dtype_of(types[0]) == "float32" else "int32"
-    return tensor_type((pictures, *output, outputs), kind)
+    return tensor_type((images, *output, outputs), kind)
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)

@@ -109,7 +109,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed (`winograd.py`).
+    and rows of a window are whole words. Those of mac16 are transformed (`winograd_transforms.py`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
     bfloat16, bits in uint16, and of float16 two neighbours are a word.
     """
@@ -216,7 +216,7 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan or the tables themselves, level pair by level pair, less what coupled words
+    of the term plan or the LUTs themselves, level pair by level pair, less what coupled words
     leave out. Sums of floats are float32 of sums in float64: kernels round after every product.
     """
     if signature.products is not None:

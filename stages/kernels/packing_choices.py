@@ -1,11 +1,11 @@
-"""How popcount kernels pack bits, as recipes wish it and as people read it."""
+"""How popcount kernels pack bits, as recipes choose and people read it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from hw.isa import ISAS
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.kernels.signature import KernelSignature
 from stages.layer_options import BitAxis, Packing, ReductionAxis

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.kernels.candidates import KernelCandidate, Method, from_table
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table
 from stages.kernels.operand_storage import BYTE_LIMIT
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import WINDOW, transforms_of
@@ -44,8 +44,8 @@ def byte_candidates(
     weight: np.ndarray[Any, Any],
     algorithms: Collection[Method] = _BYTES,
 ) -> list[KernelCandidate]:
-    """Offers of products of levels as bytes, of any problem but those of floats, that levels of so
-    many bits and these weights fit."""
+    """Candidates for products of levels as bytes, of any problem but those of floats, that levels
+    of so many bits and these weights fit."""
     weight_limit = weight_limit_of(weight)
     found = {
         candidate.signature.name: candidate

@@ -28,7 +28,7 @@ A signature's name is a grammar:
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
-    flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
+    flush   := "window" | "row" | "chunk" | "none"       where narrow counters are flushed
 
 `of` says what the activations' tensor holds where that is more than the plan reads.
 """
@@ -86,7 +86,7 @@ class KernelSignature(SignatureTraits):
     channels: int
     flush: Flush
     flush_period: int
-    """Words after which narrow counters must be emptied; 0 if never."""
+    """Words after which narrow counters must be flushed; 0 if never."""
     stored: Stored | None = None
     """What the activations' tensor holds, of which the plan reads its own planes."""
     lut: Lut | None = None
@@ -135,7 +135,7 @@ class KernelSignature(SignatureTraits):
     @property
     def keeps_sums_in_registers(self) -> bool:
         """Whether its sums can stay in registers until they are results: those of bits as well,
-        whose counters are never emptied."""
+        whose counters are never flushed."""
         return self.is_direct or (self.plan is not None and self.flush == "none")
 
     @property
@@ -170,7 +170,7 @@ class KernelSignature(SignatureTraits):
         return replace(self, products=replace(self.products, rebased=True))
 
     def flushed(self, flush: Flush) -> KernelSignature:
-        """The same kernel with its counters emptied elsewhere."""
+        """The same kernel with its counters flushed elsewhere."""
         return replace(self, flush=flush)
 
     def reading(self, stored: Stored) -> KernelSignature:

@@ -35,5 +35,5 @@ def by_channels(signature: KernelSignature, packed: Array) -> Array:
     of_bytes = np.ascontiguousarray(packed.astype("<u4")).reshape(*head, -1).view(np.uint8)
     words = of_bytes.reshape(*head, -1, channels, size)
     plain = uncouple(words) if signature.coupled else words
-    turned = np.ascontiguousarray(plain.swapaxes(-3, -2))
-    return turned.reshape(-1).view("<u4").reshape(*head, channels, count)
+    by_channel = np.ascontiguousarray(plain.swapaxes(-3, -2))
+    return by_channel.reshape(-1).view("<u4").reshape(*head, channels, count)

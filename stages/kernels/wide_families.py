@@ -112,7 +112,7 @@ class TransformedDots(MultiplyAccumulate):
 class FloatDots(MultiplyAccumulate):
     """Floats, one channel a lane, or two of 16 bits.
 
-    Those of float16 are added up in lanes of their own width, which are emptied into float32: two
+    Those of float16 are added up in lanes of their own width, which are flushed into float32: two
     an output channel; or, by a lane of a register of several `words` of a pixel, one in each of two
     registers.
     """

@@ -2,7 +2,7 @@
 
 A processor without products of bytes multiplies words, into which a kernel would have to spread the
 same bytes once for every block of channels, a few at a time. Here a whole register of them is
-spread at once, and what the kernel reads stays in the first cache.
+spread at once, and what the kernel reads stays in the L1 cache.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ matrices hold fractions. Here rows of G are multiplied by 4, -6, -6, 24, 24 and 
 24 over that, and what then divides a row of A is taken out of it. So every number is an integer,
 and a sum comes out as some power of two times 9 too large.
 
-A small picture has few such tiles, and waits for their weights, of which there are four times as
+A small image has few such tiles, and waits for their weights, of which there are four times as
 many as before. There F(2x2, 3x3) may take less time: 16 products for 36, and 1.8 times the weights.
 
 Where windows move by two, the first and last pixel of each are convolved with pixels of even
@@ -26,13 +26,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from stages.kernels.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
+
+
+class Value(Protocol):
+    """Whatever has additions and products with powers of two: an array, a vector of a kernel."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, factor: int, /) -> Self: ...
+
+
+V = TypeVar("V", bound=Value)
 Column = Callable[[Sequence[Any]], list[Any]]
 """A transform of some values, by additions and powers of two, of whatever has these."""
 WINDOW = 3
@@ -101,18 +112,18 @@ class Transform:
         return -(-extent // self.outputs)
 
     def tiles_in(self, output: Sequence[int]) -> int:
-        """Tiles of a picture of so many sums, down and across."""
+        """Tiles of an image of so many sums, down and across."""
         return prod(map(self.tiles_of, output))
 
     def reach(self, extent: int) -> int:
         """Pixels along an axis that the tiles of so many sums are of."""
         return (self.tiles_of(extent) * self.outputs - 1) * self.stride + WINDOW
 
-    def of_data(self, square: Sequence[Any]) -> list[Any]:
+    def of_data(self, square: Sequence[V]) -> list[V]:
         """What is multiplied of the pixels of a tile, row by row."""
         return both_ways(self.data_column, square, self.pixels)
 
-    def of_products(self, square: Sequence[Any]) -> list[Any]:
+    def of_products(self, square: Sequence[V]) -> list[V]:
         """The sums of a tile from its products, row by row, some times too large."""
         return both_ways(self.sums_column, square, self.outputs)
 
@@ -133,14 +144,15 @@ class Transform:
         return most * TOP < limit and least * TOP >= -limit
 
     def squares_of(self, levels: Array) -> Array:
-        """Padded pictures [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
+        """Padded images [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
         int16, or float32 of floats, [products, N * tiles, C], of all tiles row by row."""
         size, step = self.pixels, self.outputs * self.stride
         view = np.lib.stride_tricks.sliding_window_view(levels, (size, size), (1, 2))
         squares = view[:, ::step, ::step].transpose(4, 5, 0, 1, 2, 3)
         kind = np.float32 if levels.dtype.kind == "f" else np.int16
         flat = squares.reshape(self.products, -1, levels.shape[-1]).astype(kind)
-        return np.stack(self.of_data(list(flat)))
+        pixels: list[Any] = list(flat)  # an array a pixel of a tile
+        return np.stack(self.of_data(pixels))
 
     def sums_of(self, tiles: Array, weights: Array, output: Sequence[int]) -> Array:
         """Sums int32 [N, OH, OW, O] of tiles int16 [products, T, C] and weights int16 [products, O,
@@ -165,7 +177,7 @@ class Transform:
         return (multiple * self.inverse).astype(np.uint32).view(np.int32) >> shift
 
 
-def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
+def both_ways(column: Callable[[Sequence[V]], list[V]], square: Sequence[V], size: int) -> list[V]:
     """A transform of the columns of a square, row by row, then of the rows of what that gives,
     `size` values each."""
     side = round(len(square) ** 0.5)
@@ -174,7 +186,7 @@ def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
     return [value for row in rows for value in column(row)]
 
 
-def _data_by_one(d: Sequence[Any]) -> list[Any]:
+def _data_by_one(d: Sequence[V]) -> list[V]:
     even, odd = d[4] - d[2], d[3] - d[1]
     near, far = d[4] - d[2] * 4, d[3] - d[1] * 4
     twice = odd + odd
@@ -182,7 +194,7 @@ def _data_by_one(d: Sequence[Any]) -> list[Any]:
     return [first, near + far, near - far, even + twice, even - twice, last]
 
 
-def _sums_by_one(m: Sequence[Any]) -> list[Any]:
+def _sums_by_one(m: Sequence[V]) -> list[V]:
     ones, more = m[1] + m[2], m[2] - m[1]
     twos, fewer = m[3] + m[4], m[3] - m[4]
     first, last = m[0] * 4 + m[0] * 2, m[5] * 4 + m[5] * 2
@@ -194,19 +206,19 @@ def _sums_by_one(m: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _data_by_one_small(d: Sequence[Any]) -> list[Any]:
+def _data_by_one_small(d: Sequence[V]) -> list[V]:
     return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 
 
-def _sums_by_one_small(m: Sequence[Any]) -> list[Any]:
+def _sums_by_one_small(m: Sequence[V]) -> list[V]:
     return [m[0] + m[0] + (m[1] + m[2]), m[1] - m[2] - (m[3] + m[3])]
 
 
-def _data_by_two(d: Sequence[Any]) -> list[Any]:
+def _data_by_two(d: Sequence[V]) -> list[V]:
     return [d[0] - d[2], d[2], d[2] - d[4], d[1], d[3]]
 
 
-def _sums_by_two(m: Sequence[Any]) -> list[Any]:
+def _sums_by_two(m: Sequence[V]) -> list[V]:
     return [m[0] + m[1] + m[3], m[1] - m[2] + m[4]]
 
 
@@ -278,7 +290,7 @@ def unpack_transformed(signature: KernelSignature, packed: Array) -> Array:
 def calls_a_run(squares: int, rows: int) -> int:
     """Calls of a kernel of `rows` tiles, one behind another, for the weights of one product.
 
-    Weights that come from the second cache are taken to cost an eighth of a call: for that much a
+    Weights that come from the L2 cache are taken to cost an eighth of a call: for that much a
     last run may repeat some of the tiles before it.
     """
     calls = -(-squares // rows)

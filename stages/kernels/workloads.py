@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.selection import best, ranked
 from stages.kinds import Table
@@ -52,7 +52,7 @@ class Workload:
         )
 
     def cycles(self, candidate: KernelCandidate) -> float:
-        """Predicted cycles of the whole layer with the kernel of an candidate."""
+        """Predicted cycles of the whole layer with the kernel of a candidate."""
         return candidate.layer(self.geometry, self.outputs)
 
 
@@ -74,7 +74,7 @@ class Subject:
         return ranked(self.candidates, self.workload.geometry, self.workload.outputs)
 
     def kernel(self, candidate: KernelCandidate) -> str:
-        """The name of an candidate's kernel as this layer runs it."""
+        """The name of a candidate's kernel as this layer runs it."""
         return candidate.fitted(self.workload.geometry).name
 
 

@@ -12,9 +12,9 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
-from stages.kernels.candidates import LINE, KernelCandidate, Method, from_table
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import POLYPHASE_GAIN, Geometry
+from stages.kernels.kernel_candidates import LINE, KernelCandidate, Method, from_table
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packing_choices import packed_as
 from stages.kernels.problems import Problem

@@ -13,8 +13,8 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import has_own, is_linear, takes_depthwise
 from stages.graph.passes import Pass
-from stages.kernels.candidates import Method
 from stages.kernels.channel_groups import dense
+from stages.kernels.kernel_candidates import Method
 from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import te
@@ -14,6 +13,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Tensor, TensorType
 from stages.numerics import transcendental
 from stages.numerics.last_axis import last_axis_type, named, outer_shape, reduced
 
@@ -23,7 +23,7 @@ def power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
     return transcendental.exp(m, m.product(x - most, m.constant(beta, "float32")))
 
 
-def _softmax_float_te(x: Any, *, beta: float) -> Any:
+def _softmax_float_te(x: Tensor, *, beta: float) -> Tensor:
     most = reduced(x, te.max, lambda i: x(*i), "most")
     powers = te.compute(
         x.shape, lambda *i: named(power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
@@ -32,7 +32,7 @@ def _softmax_float_te(x: Any, *, beta: float) -> Any:
     return te.compute(x.shape, lambda *i: powers(*i) / total(*i[:-1]), name="softmax")
 
 
-def _infer_float(types: Sequence[Any], _attrs: Attrs) -> Any:
+def _infer_float(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     return last_axis_type(types, ("float32",), "float32")
 
 
@@ -45,7 +45,7 @@ def softmax(x: Array, *, beta: float) -> Array:
     return result
 
 
-def _log_softmax_te(x: Any) -> Any:
+def _log_softmax_te(x: Tensor) -> Tensor:
     most = reduced(x, te.max, lambda i: x(*i), "most")
     one = TIR.constant(1.0, "float32")
     total = reduced(x, te.sum, lambda i: transcendental.exp(TIR, x(*i) - most(*i[:-1])), "total")

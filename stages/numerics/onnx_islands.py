@@ -38,7 +38,7 @@ class Session:
     """Pools of floats add up the columns of a window first, as before opset 19, not its rows."""
 
 
-PLAIN = Session()
+NOTHING_KNOWN = Session()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ which is rare, the float32 sum is taken step by step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import TensorType
 from stages.numerics import linear_quantizers
 
-NEAR_TIES = "relax.qnn.near_ties"
 OPERANDS = (
     *("sums", "data", "weight", "weight_scale", "bias", "slope", "offset", "reach", "least"),
 )
@@ -70,7 +69,7 @@ def limits_of(attrs: Attrs) -> tuple[int, int]:
     return attrs["low"] - attrs["point"], attrs["high"] - attrs["point"]
 
 
-def _type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     sums, data, weight, *channels = map(shape_of, types)
     outputs, _, _, depth = weight
     if data[3] != depth or any(each != (outputs,) for each in (sums[3:], *channels)):

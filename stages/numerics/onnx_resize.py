@@ -18,11 +18,12 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Scalar, Tensor, TensorType
 
 OPERANDS = ("left", "right", "across", "rows", "down", "planes", "deep")
 
 
-def _infer(types: Sequence[Any], attrs: Attrs) -> Any:
+def _infer(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     shape, axes = list(shape_of(types[0])), list(attrs["axes"])
     if shape_of(types[1]) != tuple(shape) or {dtype_of(each) for each in types[:2]} != {"float32"}:
         raise ValueError(
@@ -45,14 +46,14 @@ def _corners(axes: Sequence[int]) -> list[tuple[int, ...]]:
     return [corner[::-1] for corner in product((0, 1), repeat=len(axes))]
 
 
-def _legalize(left: Any, right: Any, *operands: Any, axes: Sequence[int]) -> Any:
+def _legalize(left: Tensor, right: Tensor, *operands: Any, axes: Sequence[int]) -> Tensor:
     across, rows, down, planes, deep = operands
     shape = [int(extent) for extent in left.shape]
     weights, places = (across, down, deep), (rows, rows, planes)  # none of the first axis
     for i, axis in enumerate(axes[1:], 1):
         shape[axis] = int(places[i].shape[1])
 
-    def at(*index: Any) -> Any:
+    def at(*index: Scalar) -> Scalar:
         total: Any = None
         for corner in _corners(axes):
             where, weight = list(index), across[corner[0], index[axes[0]]]

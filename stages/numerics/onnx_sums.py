@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -17,15 +16,17 @@ from tvm import relax, te, tirx
 from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Expr, Index, Scalar, Tensor, TensorType, Var
+from stages.numerics.binding_target import BindingTarget
 
-Emit = Callable[[Any, str], Any]
+Emit = Callable[[Expr, str], Var]
 """Adds a call to a graph, named after what it gives; returns that."""
 ORDERS = ("one by one", "fours", "vectors", "one vector")
 LANES = 4
 """Floats of a vector of Eigen's."""
 
 
-def reduced(data: Any, axes: Sequence[int], keepdims: bool, emit: Emit, name: str) -> Any:
+def reduced(data: Expr, axes: Sequence[int], keepdims: bool, emit: Emit, name: str) -> Var:
     """The sum of float32 `data` over sorted axes, spelled out in `sum_in_order`."""
     shape = shape_of(data.ty)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
@@ -53,7 +54,7 @@ def reduced(data: Any, axes: Sequence[int], keepdims: bool, emit: Emit, name: st
     return emit(relax.op.reshape(data, result), name)
 
 
-def pooled(data: Any, to: Any, name: str) -> Any:
+def pooled(data: Expr, to: BindingTarget, name: str) -> Var:
     """GlobalAveragePool of float32 NCHW, of which a vector of four adds up every plane."""
     n, channels, height, width = shape_of(data.ty)
     view = relax.op.reshape(data, (n * channels, height * width, 1))
@@ -74,7 +75,7 @@ def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
     return runs
 
 
-def _infer(types: Sequence[Any], attrs: Attrs) -> Any:
+def _infer(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     shape, order = shape_of(types[0]), str(attrs["order"])
     if dtype_of(types[0]) != "float32" or len(shape) != 3:
         raise ValueError(
@@ -85,7 +86,7 @@ def _infer(types: Sequence[Any], attrs: Attrs) -> Any:
     return tensor_type((shape[0], shape[2]), "float32")
 
 
-def _legalize(x: Any, *, order: str) -> Any:
+def _legalize(x: Tensor, *, order: str) -> Tensor:
     a, r, k = (int(extent) for extent in x.shape)
     if order == "vectors":
         return _by_vectors(x)
@@ -100,7 +101,7 @@ def _legalize(x: Any, *, order: str) -> Any:
     )
     sums = te.compute((a, k), lambda i, j: te.sum(parts[i, among, j], axis=among), name="fours")
 
-    def at(i: Any, j: Any) -> Any:
+    def at(i: Scalar, j: Scalar) -> Scalar:
         total, done = sums[i, j] if r >= 4 else tirx.const(0, "float32"), r & ~3
         if r & 2:
             total, done = total + (x[i, done, j] + x[i, done + 1, j]), done + 2
@@ -109,18 +110,18 @@ def _legalize(x: Any, *, order: str) -> Any:
     return te.compute((a, k), at, name="sums")
 
 
-def _by_one_vector(x: Any) -> Any:
+def _by_one_vector(x: Tensor) -> Tensor:
     """A vector adds up all that fills it; what is left comes one by one."""
     a, r, _ = (int(extent) for extent in x.shape)
     count = r // LANES
     each = te.reduce_axis((0, max(count, 1)), name="each")
 
-    def lane_sum(i: Any, lane: Any) -> Any:
+    def lane_sum(i: Scalar, lane: Scalar) -> Scalar:
         return te.sum(x[i, each * LANES + lane, 0], axis=each)
 
     lanes = te.compute((a, LANES), lane_sum, name="lanes")
 
-    def at(i: Any, _k: Any) -> Any:
+    def at(i: Scalar, _k: Scalar) -> Scalar:
         total = tirx.const(0, "float32")
         if count:
             total = (lanes[i, 0] + lanes[i, 2]) + (lanes[i, 1] + lanes[i, 3])
@@ -131,40 +132,40 @@ def _by_one_vector(x: Any) -> Any:
     return te.compute((a, 1), at, name="sums")
 
 
-def _by_vectors(x: Any) -> Any:
+def _by_vectors(x: Tensor) -> Tensor:
     """Two vectors take turns from the first aligned value on; what is left comes one by one."""
     a, r, _ = (int(extent) for extent in x.shape)
 
-    def start(i: Any) -> Any:
+    def start(i: Scalar) -> Scalar:
         """The first value of a row at a multiple of 16 bytes; rows lie one behind the other."""
         return tirx.min(tirx.indexmod(LANES - tirx.indexmod(i * r, LANES), LANES), r)
 
-    def vectors(i: Any) -> Any:
+    def vectors(i: Scalar) -> Scalar:
         return tirx.indexdiv(r - start(i), LANES)
 
-    def where(condition: Any, i: Any, place: Any) -> Any:
+    def where(condition: Scalar | bool, i: Scalar, place: Index) -> Scalar:
         return tirx.if_then_else(condition, x[i, place, 0], tirx.const(0, "float32"))
 
     pair = te.reduce_axis((0, max(r // (2 * LANES), 1)), name="pair")
 
-    def turn(i: Any, half: Any, lane: Any) -> Any:
+    def turn(i: Scalar, half: Scalar, lane: Scalar) -> Scalar:
         is_there = pair < tirx.indexdiv(vectors(i), 2)
         place = start(i) + pair * (2 * LANES) + half * LANES + lane
         return te.sum(where(is_there, i, place), axis=pair)
 
     turns = te.compute((a, 2, LANES), turn, name="turns")
 
-    def lane_sum(i: Any, lane: Any) -> Any:
+    def lane_sum(i: Scalar, lane: Scalar) -> Scalar:
         rest = tirx.indexmod(vectors(i), 2) == 1
         place = start(i) + (vectors(i) - 1) * LANES + lane
         return (turns[i, 0, lane] + turns[i, 1, lane]) + where(rest, i, place)
 
     lanes = te.compute((a, LANES), lane_sum, name="lanes")
 
-    def at(i: Any, _k: Any) -> Any:
+    def at(i: Scalar, _k: Scalar) -> Scalar:
         total = (lanes[i, 0] + lanes[i, 2]) + (lanes[i, 1] + lanes[i, 3])
-        for place in range(min(LANES - 1, r)):
-            total = total + where(place < start(i), i, place)
+        for before in range(min(LANES - 1, r)):
+            total = total + where(before < start(i), i, before)
         for beyond in range(LANES - 1):
             place = start(i) + vectors(i) * LANES + beyond
             total = total + where(place < r, i, place)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
@@ -15,6 +12,7 @@ from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import remap, variables_in
 from stages.graph.interpret import by_element
 from stages.kinds import Array
+from stages.nodes import Call, Expr, Op, Var
 from stages.numerics import qlinear
 from stages.numerics.linear_quantizers import FLOAT
 from stages.numerics.qdq_graph import Quantized
@@ -25,7 +23,7 @@ from stages.numerics.rescale import table
 LONGEST_CHAIN = 64
 
 
-def move(graph: QdqRewriter, variable: Any, value: Any) -> None:
+def move(graph: QdqRewriter, variable: Var, value: Expr) -> None:
     """Compute on integers what only moves, chooses or compares dequantized values."""
     if isinstance(value, relax.Var) and value in graph.quantized:
         graph.quantized[variable] = graph.quantized[value]
@@ -37,7 +35,7 @@ def move(graph: QdqRewriter, variable: Any, value: Any) -> None:
         _move_call(graph, variable, value)
 
 
-def _move_call(graph: QdqRewriter, variable: Any, call: Any) -> None:
+def _move_call(graph: QdqRewriter, variable: Var, call: Call) -> None:
     operands = [graph.quantized.get(each) for each in variables_in(call)]
     first = operands[0] if operands else None
     if first is None:
@@ -72,7 +70,7 @@ def _move_call(graph: QdqRewriter, variable: Any, call: Any) -> None:
         graph.quantized[variable] = Quantized(pooled, first.grid)
 
 
-def _is_plain_pool(call: Any) -> bool:
+def _is_plain_pool(call: Call) -> bool:
     attrs = call.attrs
     return (
         str(attrs.layout) == "NCHW"
@@ -81,7 +79,7 @@ def _is_plain_pool(call: Any) -> bool:
     )
 
 
-def _on(graph: QdqRewriter, call: Any) -> Any:
+def _on(graph: QdqRewriter, call: Call) -> Expr:
     """A call on the integers that its operands dequantize."""
     mapping = {
         each: graph.quantized[each].value if each in graph.quantized else graph.value(each)
@@ -90,13 +88,13 @@ def _on(graph: QdqRewriter, call: Any) -> Any:
     return remap(call, mapping)
 
 
-def _note(graph: QdqRewriter, variable: Any, value: Any, grid: Grid) -> None:
-    if not isinstance(value, relax.Var):
-        value = graph.builder.emit(value, str(variable.name))
-    graph.quantized[variable] = Quantized(value, grid)
+def _note(graph: QdqRewriter, variable: Var, value: Expr, grid: Grid) -> None:
+    name = str(variable.name)
+    kept = value if isinstance(value, Var) else graph.builder.emit(value, name)
+    graph.quantized[variable] = Quantized(kept, grid)
 
 
-def same_or_table(graph: QdqRewriter, variable: Any, out: Grid, result: Any) -> Any | None:
+def same_or_lut(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Var | None:
     """Integers on grid `out` of an old float variable that depends on one byte alone."""
     direct = graph.quantized.get(variable)
     if direct is not None and direct.grid.same(out):
@@ -120,19 +118,19 @@ def same_or_table(graph: QdqRewriter, variable: Any, out: Grid, result: Any) -> 
     )
     name = str(result.name)
     entries = np.ascontiguousarray(np.broadcast_to(entries, (256,)))
-    return table_of(graph, quantized.value, entries, name)
+    return lut_of(graph, quantized.value, entries, name)
 
 
-def table_of(graph: QdqRewriter, data: Any, entries: Array, name: str) -> Any:
+def lut_of(graph: QdqRewriter, data: Var, entries: Array, name: str) -> Var:
     """`entries` [256] looked up for every byte of `data`."""
     values = graph.builder.tensor(f"{name}.table", entries)
     return graph.builder.emit(table(data, values), name)
 
 
-def _chain(graph: QdqRewriter, variable: Any) -> tuple[Any, list[Any]] | None:
+def _chain(graph: QdqRewriter, variable: Var) -> tuple[Var, list[Var]] | None:
     """The one dequantized variable behind a float variable, and the chain from it in order."""
-    roots: list[Any] = []
-    order: list[Any] = []
+    roots: list[Var] = []
+    order: list[Var] = []
     waiting = [variable]
     while waiting:
         current = waiting.pop()
@@ -160,13 +158,13 @@ def _is_scalar(tensor: Array) -> bool:
     return bool(tensor.size) and bool((tensor == tensor.reshape(-1)[0]).all())
 
 
-def _is_pointwise(call: Any) -> bool:
+def _is_pointwise(call: Call) -> bool:
     name = str(call.op.name) if isinstance(call.op, Op) else ""
     is_pointwise = name in ELEMENTWISE and not WHOLE.get(name)
     return is_pointwise and dtype_of(call.ty) in (*FLOAT, "bool")
 
 
-def _evaluate(graph: QdqRewriter, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:
+def _evaluate(graph: QdqRewriter, order: list[Var], values: dict[Var, Array]) -> dict[Var, Array]:
     """The values of a chain for all 256 values of its root, by the operators' meanings."""
     for variable in order:
         call = graph.expressions[variable]

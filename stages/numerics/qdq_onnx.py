@@ -12,7 +12,6 @@ convolution of integers, which ONNX Runtime computes in float.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -21,12 +20,13 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import remap, variables_in
 from stages.kinds import Array
+from stages.nodes import Call, Var
 from stages.numerics import qlinear
 from stages.numerics.float_softmax import softmax as float_softmax
 from stages.numerics.linear_quantizers import dequantize_linear
 from stages.numerics.onnx_islands import DEFAULT, INTEGERS, Island
 from stages.numerics.qdq_graph import Quantized
-from stages.numerics.qdq_integers import table_of
+from stages.numerics.qdq_integers import lut_of
 from stages.numerics.qdq_onnx_operands import TO_UNSIGNED, are_bytes, note, offset
 from stages.numerics.qdq_onnx_pools import average, mean
 from stages.numerics.qdq_pointwise_conv import block_of, levels
@@ -40,7 +40,7 @@ _RESHAPES = (names.RESHAPE, names.EXPAND_DIMS, names.SQUEEZE)
 _SHIFTS = (names.RESHAPE, names.PERMUTE_DIMS, names.STRIDED_SLICE)
 
 
-def fused(graph: QdqRewriter, variable: Any, out: Grid) -> Any | None:
+def fused(graph: QdqRewriter, variable: Var, out: Grid) -> Var | None:
     """Integers on the byte grid `out` of an old float variable; None if it stays an island."""
     low, high = out.limits
     name = str(variable.name)
@@ -62,7 +62,7 @@ def _in_float(island: Island) -> Island:
     return island if island.runtime == FLOAT_SUMS else replace(island, runtime=CUT, gives=INTEGERS)
 
 
-def _bounds(graph: QdqRewriter, variable: Any, out: Grid) -> tuple[int, int] | None:
+def _bounds(graph: QdqRewriter, variable: Var, out: Grid) -> tuple[int, int] | None:
     """The integers between which a Relu or Clip keeps its result, if its one reader is here."""
     call = graph.expressions.get(variable)
     if call is None or not graph.is_read_once(variable):
@@ -75,7 +75,7 @@ def _bounds(graph: QdqRewriter, variable: Any, out: Grid) -> tuple[int, int] | N
     return None
 
 
-def _operator(graph: QdqRewriter, variable: Any, out: Grid) -> Any | None:
+def _operator(graph: QdqRewriter, variable: Var, out: Grid) -> Var | None:
     call = graph.expressions.get(variable)
     if call is None:
         return None
@@ -86,7 +86,7 @@ def _operator(graph: QdqRewriter, variable: Any, out: Grid) -> Any | None:
     return None
 
 
-def _sums(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def _sums(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearConv, QLinearMatMul, QGemm."""
     product, bias = product_of(graph, variable), None
     if product is None and is_op(call, names.ADD):
@@ -110,7 +110,7 @@ def _sums(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None
     return qlinear.nchw(graph.builder, result, product.layer) if product.is_conv else result
 
 
-def _moved(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def _moved(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """What is only moved about before it is quantized: sums of ConvTranspose, rows of softmax."""
     if not is_op(call, *_SHIFTS):
         return None
@@ -126,7 +126,7 @@ def _moved(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | Non
     return graph.builder.emit(remap(call, {inner: result}), str(variable.name))
 
 
-def _with_bias(graph: QdqRewriter, call: Any) -> tuple[Product | None, Array | None]:
+def _with_bias(graph: QdqRewriter, call: Call) -> tuple[Product | None, Array | None]:
     for main, other in (call.args, [*call.args][::-1]):
         product = product_of(graph, main)
         if product is not None and graph.is_read_once(main):
@@ -137,7 +137,7 @@ def _with_bias(graph: QdqRewriter, call: Any) -> tuple[Product | None, Array | N
     return None, None
 
 
-def _bias(graph: QdqRewriter, variable: Any, product: Product, channels: int) -> Array | None:
+def _bias(graph: QdqRewriter, variable: Var, product: Product, channels: int) -> Array | None:
     """An int32 bias [O] on the accumulators' grid, or None if the addend is no bias."""
     shape = shape_of(variable.ty)
     along = len(shape) - (3 if product.is_conv else 1)
@@ -161,7 +161,7 @@ def _bias(graph: QdqRewriter, variable: Any, product: Product, channels: int) ->
     return np.ascontiguousarray(np.broadcast_to(bias, (channels,)))
 
 
-def _binary(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def _binary(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearAdd, QLinearMul."""
     function = qlinear.add if is_op(call, names.ADD) else qlinear.multiply
     if function is qlinear.multiply and not is_op(call, names.MULTIPLY):
@@ -178,7 +178,7 @@ def _binary(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | No
     return function(graph.builder, name, *operands, out, offset=shift)
 
 
-def _softmax(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def _softmax(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearSoftmax."""
     if not is_op(call, float_softmax.name) or attributes(call)["beta"] != 1.0:
         return None
@@ -191,7 +191,7 @@ def _softmax(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | N
     return qlinear.softmax(graph.builder, str(variable.name), data.value, data.grid, out)
 
 
-def _concat(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def _concat(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearConcat: operands that lie on other grids go through a table."""
     if not is_op(call, names.CONCAT):
         return None
@@ -205,9 +205,9 @@ def _concat(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | No
     return graph.builder.emit(relax.op.concat(moved, int(call.attrs.axis)), name)
 
 
-def on_grid(graph: QdqRewriter, part: Quantized, out: Grid, name: str) -> Any:
+def on_grid(graph: QdqRewriter, part: Quantized, out: Grid, name: str) -> Var:
     """A byte tensor's values as the nearest integers of another grid."""
     if part.grid.same(out):
         return part.value
     entries = out.quantize(part.grid.dequantize(every_byte(part.grid.dtype)))
-    return table_of(graph, part.value, entries.astype(out.dtype), name)
+    return lut_of(graph, part.value, entries.astype(out.dtype), name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
+from stages.nodes import Var
 from stages.numerics.onnx_islands import DEFAULT, Island
 from stages.numerics.qdq_graph import Quantized
 from stages.numerics.qdq_rewriter import QdqRewriter
@@ -18,7 +19,7 @@ def note(graph: QdqRewriter, layer: str, runtime: str, gives: str = DEFAULT) -> 
     graph.islands.append(Island(layer, runtime, gives))
 
 
-def offset(graph: QdqRewriter, out: Grid, *operands: Any) -> int | None:
+def offset(graph: QdqRewriter, out: Grid, *operands: Var) -> int | None:
     """What ONNX Runtime on x86 adds to the integers of an operator and its zero points.
 
     It makes uint8 of int8 activations that one node reads, and fuses operators whose operands and
@@ -31,7 +32,7 @@ def offset(graph: QdqRewriter, out: Grid, *operands: Any) -> int | None:
     return None if len(kept) > 1 else 0 if kept.pop() else TO_UNSIGNED
 
 
-def ints(values: Any) -> list[int]:
+def ints(values: Iterable[int] | None) -> list[int]:
     """An attribute of several integers; none where it is missing."""
     return [int(value) for value in values or ()]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
 from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
+from stages.nodes import Call, Var
 from stages.numerics import onnx_sums, qlinear
 from stages.numerics.onnx_islands import UNOPTIMIZED
 from stages.numerics.onnx_layers import window_sum2d
@@ -19,7 +18,7 @@ from stages.numerics.quantization_grid import Grid
 WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
 
 
-def mean(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def mean(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearGlobalAveragePool, or where types differ a pool of floats."""
     if not is_op(call, names.MEAN) or call.attrs.axis is None:
         return None
@@ -39,7 +38,7 @@ def mean(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
     return qlinear.global_average_pool(graph.builder, name, data.value, data.grid, out)
 
 
-def reduce(graph: QdqRewriter, variable: Any, call: Any) -> None:
+def reduce(graph: QdqRewriter, variable: Var, call: Call) -> None:
     """ReduceMean and ReduceSum of dequantized values: in float, in the order of the runtime."""
     data = graph.quantized.get(call.args[0])
     if data is None or not data.grid.is_per_tensor:
@@ -55,7 +54,7 @@ def reduce(graph: QdqRewriter, variable: Any, call: Any) -> None:
     graph.values[variable] = result
 
 
-def average(graph: QdqRewriter, variable: Any, call: Any, out: Grid) -> Any | None:
+def average(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
     """QLinearAveragePool: NHWC sums over windows, divided by their count, back to NCHW."""
     if not is_op(call, names.PERMUTE_DIMS) or ints(call.attrs.axes) != [0, 3, 1, 2]:
         return None

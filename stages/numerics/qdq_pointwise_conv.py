@@ -1,7 +1,7 @@
 """Convolutions of dequantized bytes that ONNX Runtime adds up as floats, in its order.
 
 Those of single pixels fuse a multiplication and an addition for every channel, from the first to
-the last, in blocks of channels that depend on the size of the picture (`sgemm.cpp`; weights that
+the last, in blocks of channels that depend on the size of the image (`sgemm.cpp`; weights that
 are dequantized keep them out of the blocked layout of `snchwc.cpp`). Larger windows are not
 followed.
 """
@@ -17,6 +17,7 @@ from tvm import relax
 from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
 from stages.kinds import Array
+from stages.nodes import Var
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_pointwise_conv import bounds, near_ties
 from stages.numerics.qdq_graph import QdqGraph
@@ -72,7 +73,7 @@ def _weight(graph: QdqGraph, product: Product) -> Array | None:
     return values.reshape(outputs, depth)
 
 
-def levels(graph: QdqGraph, product: Product, bias: Array | None, out: Grid, block: int) -> Any:
+def levels(graph: QdqGraph, product: Product, bias: Array | None, out: Grid, block: int) -> Var:
     """Bytes on the grid `out` of such a product, NHWC; `bias` is int32 [O] on the sums' grid."""
     to, name = graph.builder, product.layer
     weight = _weight(graph, product)

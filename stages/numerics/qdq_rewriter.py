@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
 
 from stages.dialect.calls import dtype_of
 from stages.dialect.dtypes import parse
 from stages.graph.bindings import remap, variables_in
+from stages.nodes import Call, Var
 from stages.numerics import linear_quantizers
 from stages.numerics.qdq_graph import QdqGraph, Quantized
 from stages.numerics.qdq_sums import accumulated
@@ -19,13 +18,13 @@ class QdqRewriter(QdqGraph):
     """Emits a variable when something reads it, so that a float operator which was replaced leaves
     nothing behind."""
 
-    def note_dequantized(self, variable: Any, call: Any) -> None:
+    def note_dequantized(self, variable: Var, call: Call) -> None:
         """Remember what an old dequantize_linear reads, if its grid is known."""
         found = self.grid(call)
         if found is not None:
             self.quantized[variable] = Quantized(self.value(call.args[0]), found)
 
-    def value(self, variable: Any) -> Any:
+    def value(self, variable: Var) -> Var:
         """The new variable that holds what `variable` held, emitted now if it was not before."""
         waiting = [variable]
         while waiting:
@@ -37,7 +36,7 @@ class QdqRewriter(QdqGraph):
                 waiting.pop()
         return self.values[variable]
 
-    def _emit(self, variable: Any) -> list[Any]:
+    def _emit(self, variable: Var) -> list[Var]:
         """Emit an old variable, or say which others it needs before."""
         name = str(variable.name)
         tensor = self.tensor(variable)
@@ -59,13 +58,13 @@ class QdqRewriter(QdqGraph):
             self.values[variable] = replaced if is_alias else self.builder.emit(replaced, name)
         return missing
 
-    def dequantize(self, quantized: Quantized, name: str) -> Any:
+    def dequantize(self, quantized: Quantized, name: str) -> Var:
         """The float variable that a quantized value stands for."""
         scale, zero_point = self._operands(quantized.grid, name)
         call = linear_quantizers.dequantize_linear(quantized.value, scale, zero_point)
         return self.builder.emit(call, name)
 
-    def _operands(self, of: Grid, name: str) -> tuple[Any, Any]:
+    def _operands(self, of: Grid, name: str) -> tuple[Var, Var]:
         if id(of) in self._points:
             scale, zero_point = self._points[id(of)]
             return self.value(scale), self.value(zero_point)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES
 from stages.kinds import Array
+from stages.nodes import TensorType
 
 ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     name: partial(mode, NUMPY) for name, mode in MODES.items()
@@ -24,7 +24,7 @@ ROUNDING: Mapping[str, Callable[[Array], Array]] = {
 """The rounding modes in NumPy."""
 
 
-def same_type(types: Sequence[Any], _attrs: Attrs) -> Any:
+def same_type(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     """The result has the type of the first argument."""
     return types[0]
 

@@ -67,7 +67,7 @@ def _line(missed: int) -> Callable[..., Any]:
     return line
 
 
-LINES: Sequence[Callable[..., Any]] = [_line(missed) for missed in range(MOST_MISSED + 1)]
+AFFINE_RESCALES: Sequence[Callable[..., Any]] = [_line(missed) for missed in range(MOST_MISSED + 1)]
 """The operators `line0`, `line1` and so on, by how many integers they miss."""
 
 

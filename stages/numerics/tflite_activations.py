@@ -6,18 +6,18 @@ Sources: tensorflow/lite/kernels/internal/reference/integer_ops/{logistic,tanh}.
 from __future__ import annotations
 
 from math import exp
-from typing import Any
 
 import numpy as np
 
 from stages.dialect.elementwise import by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.kinds import Array
 from stages.numerics.tflite import multiply
 
 INT16 = ["int16"]
 
 
-def sigmoid_table() -> np.ndarray[Any, Any]:
+def sigmoid_table() -> Array:
     """The sigmoid of 0 to 10.63 at every 24th, as Q0.16: int32 [256].
 
     Each entry is raised by half of what interpolating to the next lacks in the middle; the last

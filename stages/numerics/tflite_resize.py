@@ -18,13 +18,14 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Scalar, Tensor, TensorType
 
 OPERANDS = ("data", "top", "bottom", "down", "left", "right", "across")
 """`top` and `bottom` are rows [OH], `down` how far between them; `left`, `right`, `across` [OW]."""
 
 
 def _infer(weights: str, accepted: Sequence[str]) -> Callable[..., Any]:
-    def infer(types: Sequence[Any], _attrs: Attrs) -> Any:
+    def infer(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
         data, rows, columns = types[0], types[1:4], types[4:7]
         shape = shape_of(data)
         if len(shape) != 4 or dtype_of(data) not in accepted:
@@ -96,11 +97,17 @@ def _meaning(between: Callable[..., Any], weights: str) -> Callable[..., Array]:
 
 def _legalize(between: Callable[..., Any], weights: str) -> Callable[..., Any]:
     def legalize(
-        data: Any, top: Any, bottom: Any, down: Any, left: Any, right: Any, across: Any
+        data: Tensor,
+        top: Tensor,
+        bottom: Tensor,
+        down: Tensor,
+        left: Tensor,
+        right: Tensor,
+        across: Tensor,
     ) -> Any:
         n, _, _, channels = (int(extent) for extent in data.shape)
 
-        def at(b: Any, y: Any, x: Any, c: Any) -> Any:
+        def at(b: Scalar, y: Scalar, x: Scalar, c: Scalar) -> Scalar:
             corners = [data[b, r[y], k[x], c] for k in (left, right) for r in (top, bottom)]
             far = down[y].astype(weights), across[x].astype(weights)
             return between(TIR, corners, *far, str(data.dtype))

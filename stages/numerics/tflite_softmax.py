@@ -7,7 +7,6 @@ Source: tensorflow/lite/kernels/internal/reference/softmax.h.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import te
@@ -19,6 +18,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
 from stages.kinds import Array
+from stages.nodes import Scalar, Tensor, TensorType
 from stages.numerics import fixed_point as fixed
 from stages.numerics.last_axis import last_axis_type, named, outer_shape, reduced
 from stages.numerics.tflite import divide_by_power, multiply
@@ -50,11 +50,11 @@ def _reciprocal(m: Numbers, total: Value, zeros: Value) -> Value:
     return fixed.one_over_one_plus(m, fixed.without_leading_bit(m, total, zeros))
 
 
-def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
+def _softmax_bytes_te(data: Tensor, exps: Tensor, *, dtype: str) -> Tensor:
     bits = parse(dtype).bits
     most = reduced(data, te.max, lambda i: data(*i).astype("int32"), "most")
 
-    def difference(index: Sequence[Any]) -> Any:
+    def difference(index: Sequence[Scalar]) -> Scalar:
         return most(*index[:-1]) - data(*index).astype("int32")
 
     total = reduced(data, te.sum, lambda i: _shares(TIR, exps, difference(i))[1], "total")
@@ -65,14 +65,14 @@ def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
         outer_shape(data), lambda *i: named(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
     )
 
-    def at(*i: Any) -> Any:
+    def at(*i: Scalar) -> Scalar:
         power, row = _shares(TIR, exps, difference(i))[0], i[:-1]
         return named(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
 
     return te.compute(data.shape, at, name="softmax")
 
 
-def _infer_bytes(types: Sequence[Any], attrs: Attrs) -> Any:
+def _infer_bytes(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     dtype = str(attrs["dtype"])
     if dtype not in ("int8", "uint8", "int16"):
         raise ValueError(f"a result of {dtype}; int8, uint8 and int16 exist")
@@ -124,11 +124,11 @@ def _scaled_int16(m: Numbers, power: Value, inverse: Value, zeros: Value) -> Val
 
 
 def _softmax_int16_te(
-    data: Any, exps: Any, reciprocals: Any, *, multiplier: int, shift: int
-) -> Any:
+    data: Tensor, exps: Tensor, reciprocals: Tensor, *, multiplier: int, shift: int
+) -> Tensor:
     most = reduced(data, te.max, lambda i: data(*i).astype("int32"), "most")
 
-    def power(index: Sequence[Any]) -> Any:
+    def power(index: Sequence[Scalar]) -> Scalar:
         difference = data(*index).astype("int32") - most(*index[:-1])
         return _exp_of_int16(TIR, exps, difference, multiplier, shift)
 

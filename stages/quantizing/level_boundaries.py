@@ -3,7 +3,7 @@
 Of float convolutions between quantizers:
 
     conv2d(x, w), a chain of steps, a quantizer ->
-        quantizer(steps(settle(float_conv2d(x, w), x, w, ...)))
+        quantizer(steps(resum(float_conv2d(x, w), x, w, ...)))
 
 How near to a boundary of two levels a sum must be to be taken again (`stages.dialect.resummation`)
 follows from the chain: what a float32 sum is off by, and what the steps behind it round, both in
@@ -19,7 +19,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.dialect.resummation import settle
+from stages.dialect.resummation import resum
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Array
 from stages.nodes import Var
@@ -57,7 +57,7 @@ class LevelBoundaries:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Operands of `settle`, float32 [O]."""
+    """Operands of `resum`, float32 [O]."""
 
     slope: Array
     offset: Array
@@ -79,18 +79,18 @@ def resummed(
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
     ends = {"low": boundaries.low, "high": boundaries.high}
-    call = settle(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
+    call = resum(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
     return builder.emit(call, f"{name}.settled")
 
 
 def bounds_of(weight: Array, steps: Steps, boundaries: LevelBoundaries) -> Bounds | None:
-    """What `settle` needs to know; None where float32 does not hold it."""
+    """What `resum` needs to know; None where float32 does not hold it."""
     channels, terms = weight.shape[0], int(np.prod(weight.shape[1:]))
     sizes = np.abs(weight.astype(np.float64)).reshape(channels, -1).sum(1)
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(steps))
     slope, offset = slope / boundaries.scale, intercept / boundaries.scale + boundaries.point
     per_sum, fixed = _rounded(steps, boundaries, channels)
-    # What the kernel rounds, the exact sum, and `settle`: slope and offset, their product and sum.
+    # What the kernel rounds, the exact sum, and `resum`: slope and offset, their product and sum.
     products = terms * ULP / (1 - terms * ULP)
     slack = ((products + 4 * ULP) * np.abs(slope) + per_sum) * sizes
     least = fixed + 3 * ULP * np.abs(offset)

@@ -27,7 +27,7 @@ from stages.kernels.rebase import SHIFT
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import onnx_elementwise
-from stages.numerics.rescale import LINES
+from stages.numerics.rescale import AFFINE_RESCALES
 from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
     RESCALINGS,
@@ -88,7 +88,7 @@ class RescaleInFloat32(Pass):
         parts = (affine.scale, affine.offset, *affine.low, *affine.high)
         operands = [tensor(f"{name}.line{i}", part) for i, part in enumerate(parts)]
         kept = {name: attrs[name] for name in ("low", "high", "dtype")}
-        return LINES[len(operands) - 2](
+        return AFFINE_RESCALES[len(operands) - 2](
             data, *operands, low_misses=len(affine.low), is_odd=has_signs(attrs),
             zero_point=centre_of(attrs), fits=affine_fits(affine, sums, moved), **kept,
         )  # fmt: skip

@@ -34,8 +34,9 @@ PAD = "relax.nn.pad"
 
 def _is_rounded(expr: Expr) -> bool:
     """Whether an expression is a product that may round what it reads."""
-    is_rounded = is_float_product(expr) and not is_batched(expr)
-    return is_rounded and not attributes(expr).get("is_direct")
+    if not isinstance(expr, Call) or not is_float_product(expr):
+        return False
+    return not is_batched(expr) and not attributes(expr).get("is_direct")
 
 
 def is_own(expr: Expr) -> bool:

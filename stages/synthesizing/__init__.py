@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from hw.core_costs import core_costs
 from hw.isa import isa_of
@@ -28,13 +27,15 @@ from stages.graph.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.kernels.candidates import to_table
-from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.kernel_candidates import to_table
+from stages.kernels.packed_conv2d import is_convolution, rows_of
 from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import encoding_of
 from stages.kinds import Model, Table
+from stages.nodes import Call
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import certify
 from stages.synthesizing.enumeration import candidates_for
@@ -58,9 +59,9 @@ def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
         ingredients = {
             "problem": problem.name,
-            "instructions": fingerprint(isa, halves=problem == FLOAT16),
+            "instructions": fingerprint(isa, float16=problem == FLOAT16),
             "costs": core_costs(hardware.core).ingredients(),
-            # Offers are counted as LLVM compiles them.
+            # Candidates are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
             "caches": [hardware.l1d_kib, hardware.l2_kib],
         }
@@ -81,7 +82,7 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
         return _encoded(entry)
 
     for signature in wanted(model):
-        rows = fingerprint(isa, halves=signature.accumulates_float16)
+        rows = fingerprint(isa, float16=signature.accumulates_float16)
         ingredients = {"kernel": signature_text(signature), "instructions": rows}
         table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
     check(table, model, hardware, fresh)
@@ -151,13 +152,13 @@ def _problems(model: Model) -> set[Problem]:
     return {_problem(call) for call in calls if call not in own} | on_floats
 
 
-def _problem(call: Any) -> Problem:
+def _problem(call: Call) -> Problem:
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     encoding = encoding_of(weight, attributes(call)["weight_zero_point_x2"])
     return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
 
 
-def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
+def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:
     """Every packed convolution with its kernel, and once more with that kernel's fallback."""
     uses = [
         (binding.value, parse_signature(attributes(binding.value)["signature"]))
@@ -170,8 +171,8 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
     return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
 
 
-def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
-    """Words of a window, and how many of them are counted before counters are emptied."""
+def _words(call: Call, signature: KernelSignature) -> tuple[int, int]:
+    """Words of a window, and how many of them are counted before counters are flushed."""
     if signature.is_transformed:
         words = inputs_of(call) // signature.channels_per_word
         return words, words

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK, KernelSignature
 
-BEGIN = "ptr noalias readonly %begin"
+PRELOAD = "ptr noalias readonly %begin"
 """What sums begin with, int32 [32]: the parameter behind those that every micro-kernel has."""
 NOTHING = "bk_nothing"
 
 
-def from_nothing(signature: KernelSignature, parameters: Sequence[str]) -> tuple[str, list[str]]:
+def without_preload(signature: KernelSignature, parameters: Sequence[str]) -> tuple[str, list[str]]:
     """The function of a signature, which calls the one that begins, and what it needs.
 
     LLVM sees that what is loaded is 0.

@@ -1,7 +1,7 @@
-"""Bodies with rows in lanes and counters that are carried from word to word, of every family.
+"""The body of a signature, whichever its family, and those that add up products lane by lane.
 
-A 32-bit lane is one output channel, so that no horizontal addition is needed before a counter is
-emptied.
+In the latter a 32-bit lane is one output channel, and counters go on from word to word, so that no
+horizontal addition is needed before a counter is flushed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from stages.kernels.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.byte_pairs_body import pairs_body
 from stages.synthesizing.carry_save_body import carry_save_body
-from stages.synthesizing.counter_flush import emptied
+from stages.synthesizing.counter_flush import flush_program
 from stages.synthesizing.coupled_body import coupled_body
-from stages.synthesizing.float16_body import emptied_pairs, halves_body
+from stages.synthesizing.float16_body import float16_body, flush_of_pairs
 from stages.synthesizing.lut_body import lookup_body
 from stages.synthesizing.matrix_body import matrix_body
 from stages.synthesizing.popcount_body import popcount_body
@@ -60,7 +60,7 @@ _ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
     "int16": (_WORDS, (Part.DOT_16,)),
     "float32": ((Part.FLOAT_MAC,),),
     "bfloat16": ((Part.BFLOAT16_DOT,),),
-    "float16": ((Part.HALF_MAC,),),
+    "float16": ((Part.FLOAT16_MAC,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
@@ -86,7 +86,7 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
     if isinstance(signature.products, BytePairs):
         return pairs_body(signature, isa)
     if isinstance(signature.products, FloatDots) and signature.multiplies_by_lane:
-        return halves_body(signature, isa)
+        return float16_body(signature, isa)
     if signature.pixels > 1:
         return matrix_body(signature, isa)
     if signature.products is not None:
@@ -116,8 +116,8 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
             sums |= zip(places, totals, strict=True)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
     if products.element == "float16":
-        return Body((Pass(1, program, 0, True),), emptied_pairs(isa, min(vectors, 2)))
-    return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
+        return Body((Pass(1, program, 0, True),), flush_of_pairs(isa, min(vectors, 2)))
+    return Body((Pass(1, program, 0, True),), flush_program(isa, counter, signed=True))
 
 
 def _step_for(products: Products, isa: Isa) -> _Step:

@@ -3,7 +3,7 @@
 
 A word of a pixel stands twice in half a register, beside the weights of two output channels. Its
 four products a channel are added to those of the next word, if there is one, before they are
-widened. So a counter has two lanes an output channel, which are added up when it is emptied:
+widened. So a counter has two lanes an output channel, which are added up when it is flushed:
 
     c[2 n + h] += pairwise(a[k] * w[k][2 n + h] + a[k + 1] * w[k + 1][2 n + h])
 
@@ -60,10 +60,10 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
             for place in places:
                 sums[place] = program.apply(widen, sums[place], found[place])
     program.outputs = {f"c{m}.{n}": sums[m, n] for m in range(signature.rows) for n in halves}
-    return Body((Pass(1, program, 0, True),), _emptied(isa))
+    return Body((Pass(1, program, 0, True),), _flush_program(isa))
 
 
-def _emptied(isa: Isa) -> Program:
+def _flush_program(isa: Isa) -> Program:
     """Two counters as sums of four output channels."""
     add = isa[Part.PAIR_ADD_32]
     program = Program(part=isa.bytes)

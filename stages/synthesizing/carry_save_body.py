@@ -46,7 +46,7 @@ def carry_save_body(signature: KernelSignature, isa: Isa) -> Body:
         Pass(coefficient, _Step(signature, plan.of(coefficient), levels, isa).program, 0, True)
         for coefficient in plan.coefficients
     )
-    return Body(passes, _emptied(levels, isa), carried_bits=levels)
+    return Body(passes, _flush_program(levels, isa), carried_bits=levels)
 
 
 class _Step:
@@ -112,7 +112,7 @@ class _Step:
             self._add(m, n, level + 1, program.apply(isa[Part.AND], before, bits))
 
 
-def _emptied(levels: int, isa: Isa) -> Program:
+def _flush_program(levels: int, isa: Isa) -> Program:
     """What carried bits and counts hold, as 32-bit lanes."""
     program = Program(part=isa.bytes)
     bits = [program.input(f"c{level}", Vector(isa.lanes, 32)) for level in range(levels)]

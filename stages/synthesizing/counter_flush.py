@@ -1,4 +1,4 @@
-"""Emptying counters: bytes of counts, several to a channel or one, become lanes of 32 bits.
+"""Flushing counters: bytes of counts, several to a channel or one, become lanes of 32 bits.
 
 Of packed words of 32 bits a lane has one. Narrower words leave a register with more channels than
 it has lanes of 32 bits, so that it becomes several; wider ones fewer, so that several become one by
@@ -25,7 +25,7 @@ _NEEDED = {
 
 
 def word_widths(isa: Isa) -> list[int]:
-    """Packed words that a set can empty the counters of, but those of a lane: bytes are counted in,
+    """Packed words that a set can flush the counters of, but those of a lane: bytes are counted in,
     and no word is wider than a register."""
     if not isa.counts_bytes:
         return []
@@ -41,7 +41,9 @@ def registers_of(channels: int, word_bits: int, isa: Isa) -> int:
     return channels * word_bits // (BYTE_BITS * isa.bytes)
 
 
-def emptied(isa: Isa, counter: Vector, signed: bool = False, word_bits: int = WORD_BITS) -> Program:
+def flush_program(
+    isa: Isa, counter: Vector, signed: bool = False, word_bits: int = WORD_BITS
+) -> Program:
     """Counters `c0` … of neighbouring channels as lanes of 32 bits `s0` …"""
     together = max(1, word_bits // WORD_BITS)
     program = Program(part=isa.bytes // 2 if word_bits < WORD_BITS else isa.bytes)
@@ -84,7 +86,8 @@ def widened(
     program: Program, isa: Isa, value: Register, bits: int, signed: bool = False
 ) -> Register:
     """Counters of `bits` bits as 32-bit lanes, by pairwise additions."""
+    pair = Part.PAIR_WIDEN_SIGNED_8 if signed else Part.PAIR_WIDEN_8
     while bits < WORD_BITS:
-        value = program.apply(isa[Part.of("pair_widen" + "_signed" * signed, bits)], value)
+        value = program.apply(isa[pair.for_lanes(bits)], value)
         bits *= 2
     return value

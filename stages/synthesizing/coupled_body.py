@@ -19,7 +19,7 @@ other."""
 def coupled_steps(plan: TermPlan, isa: Isa, word_bits: int = WORD_BITS) -> list[int]:
     """Words of 32 bits that a step may have: none but on Arm as yet, whose choice overwrites what
     chooses."""
-    if isa.name != "neon_aarch64" or not is_coupled(plan):
+    if isa.architecture != "aarch64" or not is_coupled(plan):
         return []
     return [step * word_bits // WORD_BITS for step in STEPS if step * word_bits >= WORD_BITS]
 
@@ -32,7 +32,7 @@ def coupled_body(signature: KernelSignature, isa: Isa) -> Body:
         Pass(coefficient, _Step(signature, plan.of(coefficient), isa).program, 0, True)
         for coefficient in plan.coefficients
     )
-    return Body(passes, _emptied(signature, isa))
+    return Body(passes, _flush_program(signature, isa))
 
 
 class _Step:
@@ -98,7 +98,7 @@ class _Step:
         return self.program.input(name, Vector(self.isa.lanes, 32))
 
 
-def _emptied(signature: KernelSignature, isa: Isa) -> Program:
+def _flush_program(signature: KernelSignature, isa: Isa) -> Program:
     """All counters of a pixel as 32-bit lanes: twice each but the last one, less that."""
     word_bits, kind = signature.word_bits, isa[Part.COUNT].result
     program = Program(part=isa.bytes // 2 if word_bits < WORD_BITS else isa.bytes)

@@ -12,11 +12,11 @@ from dataclasses import replace
 from hw.core_costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import (
     BytePairs,
     PairedDots,
 )
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -27,7 +27,7 @@ from stages.synthesizing.body import Body
 from stages.synthesizing.compiled_counts import CompiledCounts, count_compiled_loops
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.predicted_cost import priced_candidate, rank, row_of
-from stages.synthesizing.signatures import fits_registers, signatures_for, tiles_of
+from stages.synthesizing.sketches import fits_registers, signatures_for, tiles_of
 from stages.synthesizing.tile_body import tile_candidate
 from stages.synthesizing.winograd_cost import stream_of, with_transform_costs
 from stages.synthesizing.word_variants import MOST_OTHERS, other_words

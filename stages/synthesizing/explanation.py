@@ -163,8 +163,8 @@ def passes(signature: KernelSignature, body: Body) -> list[str]:
             when = f", at the latest after {signature.flush_period} words" * bool(
                 signature.flush_period
             )
-            lines += [f"emptying a counter{when}:", *_indented(program_text(body.empty))]
-            sums = ", ".join(body.empty.outputs)
+            lines += [f"flushing a counter{when}:", *_indented(program_text(body.flush))]
+            sums = ", ".join(body.flush.outputs)
             lines.append(f"    sums += {one.coefficient} * ({sums})")
     return lines
 

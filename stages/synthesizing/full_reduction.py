@@ -98,7 +98,7 @@ class _Builder:
         return [self._sized(move.part, y, x) for x, y in zip(registers, others, strict=True)]
 
     def _apply(self, move: Move, total: Register, x: Register) -> Register:
-        immediate = move.factor if "scale" in move.part else None
+        immediate = move.factor if move.factor != 1 else None
         return self._sized(move.part, total, x, immediate=immediate)
 
     def _sized(self, part: Part, *operands: Register, immediate: int | None = None) -> Register:

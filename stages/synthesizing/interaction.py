@@ -3,7 +3,7 @@
 Terms of the activation alone are added once per pixel and terms of the weight alone are constants
 of a channel, so a plan need only match a product in the quotient by `u(a) + v(w)`. There `and`,
 `or` and `xor` are one function up to a factor, and unipolar, hybrid and bipolar products are one
-problem (section 1 of the synthesis notes).
+problem (`method.md`, "Term plans").
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Bodies that look products up: a byte is one output channel, an index four bits of its weights.
 
-A word is 32 input channels of one digit of the weights. The entries of its tables fit a byte for a
+A word is 32 input channels of one digit of the weights. The entries of its LUTs fit a byte for a
 while, so those of a few words are added up in bytes first and then in counters of 16 bits. Where
 widening bytes in place is cheap (ARM), counters are in the order of channels; elsewhere one counter
 gains whole words of two bytes and another the odd bytes alone, which are taken off when counters
-are emptied.
+are flushed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOGETHER = (2, 3)
 
 
 def luts_for(problem: Problem, isa: Isa) -> list[Lut]:
-    """The tables for a problem on an instruction set: none where it looks nothing up.
+    """The LUTs for a problem on an instruction set: none where it looks nothing up.
 
     Of several words as many are added up in bytes as fit, and divide the rows of common windows.
     """
@@ -54,20 +54,20 @@ def _widens_in_order(isa: Isa) -> bool:
 
 
 def words_between(lut: Lut) -> int:
-    """Words after which counters of 16 bits must be emptied."""
+    """Words after which counters of 16 bits must be flushed."""
     most = COUNTER_MAX // (WORD_BITS // lut.groups * lut.largest)
     return most - most % lut.words
 
 
 def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
-    """The body of a signature with tables: a pass for every digit of the weights."""
+    """The body of a signature with a LUT: a pass for every digit of the weights."""
     lut = signature.lut
     assert lut is not None
     passes = tuple(
         Pass(coefficient, _Word(signature, lut, digit, isa).program, 0, True)
         for digit, coefficient in enumerate(lut.coefficients)
     )
-    return Body(passes, _emptied(lut, isa))
+    return Body(passes, _flush_program(lut, isa))
 
 
 class _Word:
@@ -124,7 +124,7 @@ class _Word:
                 self.counters[place] = program.apply(add, self.counters[place], half)
 
 
-def _emptied(lut: Lut, isa: Isa) -> Program:
+def _flush_program(lut: Lut, isa: Isa) -> Program:
     """The two counters of a register of bytes as 32-bit lanes, in the order of channels."""
     in_order = _widens_in_order(isa)
     program = Program(part=isa.bytes // 2 if in_order else isa.bytes)

@@ -60,14 +60,14 @@ def matrix_body(signature: KernelSignature, isa: Isa) -> Body:
             w = program.input(f"w{part}.{n}", kind)
             sums[m, n] = program.apply(row, sums[m, n], joined[part, m], w)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sorted(sums.items())}
-    return Body((Pass(1, program, 0, True),), _emptied(isa), pixels=pixels, distance=pixels)
+    return Body((Pass(1, program, 0, True),), _flush_program(isa), pixels=pixels, distance=pixels)
 
 
 def _matrices(isa: Isa) -> list[Dot]:
     return [dot for dot in isa.dots if dot.pixels > 1]
 
 
-def _emptied(isa: Isa) -> Program:
+def _flush_program(isa: Isa) -> Program:
     """Two counters as sums of four output channels, of one pixel and then of the next."""
     kind = isa[SUMS[0]].operands[0]
     program = Program(part=isa.bytes)

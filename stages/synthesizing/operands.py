@@ -13,7 +13,7 @@ from stages.synthesizing.weight_expansion import load_expanded
 CACHE_LINE = 64
 AHEAD = 4
 """Words whose weights are fetched before they are needed, where a register is a cache line: the
-processor's own prefetching keeps less than two lines a step coming from the second cache."""
+processor's own prefetching keeps less than two lines a step coming from the L2 cache."""
 SHARES = 8
 """Words whose shares of later weights fit a cache line, as a rule."""
 
@@ -30,7 +30,7 @@ class Operands:
         """Where the words of a step are, and pixel → registers of them."""
 
     def activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
+        """The word of plane or part `a{plane}.{m}` in every lane, or its LUTs.
 
         Words of a step have several parts to a plane.
         """
@@ -61,7 +61,7 @@ class Operands:
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
         if self.signature.plan is None:
-            # Pixels of a picture of few channels may have as many bytes as channels.
+            # Pixels of an image of few channels may have as many bytes as channels.
             part = self._part(self.code.load("i32", place, 1), plane, kind)
             return self._signed(self.code.hidden(kind.llvm, part), kind) if self.offset else part
         return self._word(place, number, kind)
@@ -239,10 +239,10 @@ class Operands:
         return self.isa.bytes >= least
 
     def fetch(self, word: str) -> None:
-        """Bring the weights of a later word into the first cache, and a share of later ones closer.
+        """Bring the weights of a later word into the L1 cache, and a share of later ones closer.
 
         What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache; half lines come from the second one in
+        are so few that a block's stay in the L1 cache; half lines come from the L2 cache in
         time. The first pass over a window does it.
         """
         code, size = self.code, self.signature.weight_bytes
@@ -268,3 +268,16 @@ def _indices(name: str) -> tuple[int, int]:
     """The two numbers of an input's name."""
     first, second = name[1:].split(".")
     return int(first), int(second)
+
+
+def row_start(code: FunctionText, ky: str) -> str:
+    """Bytes from a window's first row to row `ky`: `row` for each, `wrap` more after every `per`.
+
+    These are constants, and `wrap` is 0 where rows are evenly apart, so that nothing is left of it.
+    """
+    # In 32 bits, because 32-bit ARM divides longer numbers in a library.
+    number, per = (code.let(f"trunc i64 {value} to i32") for value in (ky, "%per"))
+    wraps = code.let(f"zext i32 {code.let(f'udiv i32 {number}, {per}')} to i64")
+    even = code.let(f"mul nsw i64 {ky}, %row")
+    more = code.let(f"mul nsw i64 {wraps}, %wrap")
+    return code.let(f"add nsw i64 {even}, {more}")

@@ -1,8 +1,8 @@
 """Discovery of term plans: the fewest popcounts whose sum is a product of levels.
 
-What the search finds (`searching`) are functions; here they get planes, the cheapest ones. Wider
-operands are composed from narrower ones digit by digit, and other encodings of weights take the
-plans of unipolar ones.
+What the search finds (`term_search.py`) are functions; here they get planes, the cheapest ones.
+Wider operands are composed from narrower ones digit by digit, and other encodings of weights take
+the plans of unipolar ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bodies that count the bits of every word, and what the other bodies of bit planes share.
 
 A packed word of a register is of one output channel; a word of activations is broadcast, so that no
-horizontal addition is needed before a counter is emptied. The kernel boundary is the whole window:
+horizontal addition is needed before a counter is flushed. The kernel boundary is the whole window:
 passes over it count the terms of one coefficient, or of several in a chain 12, 6, 3 … in which each
 divides the one before, by doubling what was counted so far.
 """
@@ -14,7 +14,7 @@ from hw.isa import Isa, Part, Vector
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import Term
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.counter_flush import emptied, registers_of
+from stages.synthesizing.counter_flush import flush_program, registers_of
 from stages.synthesizing.vector_program import Program, Register
 
 
@@ -34,7 +34,7 @@ def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
                 ends = coefficient == chain[-1] and number == len(groups) - 1
                 passes.append(Pass(coefficient, word, carried, ends))
             previous = coefficient
-    return Body(tuple(passes), emptied(isa, counter, word_bits=signature.word_bits))
+    return Body(tuple(passes), flush_program(isa, counter, word_bits=signature.word_bits))
 
 
 def chains(coefficients: Sequence[int], narrow: bool) -> list[list[int]]:
@@ -54,7 +54,7 @@ def chains(coefficients: Sequence[int], narrow: bool) -> list[list[int]]:
 def _groups(terms: Sequence[Term], narrow: bool) -> list[tuple[Term, ...]]:
     """Terms of one coefficient that share a pass.
 
-    Narrow counters are emptied in every pass, so all do. Wide ones go on counting, and with one
+    Narrow counters are flushed in every pass, so all do. Wide ones go on counting, and with one
     term a pass no register is needed for another term's planes.
     """
     return [tuple(terms)] if narrow else [(term,) for term in terms]
@@ -65,7 +65,7 @@ def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -
     channels."""
     program, step = Program(part=isa.bytes), signature.words_per_step
     counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
-    add = isa[Part.of("add", counter.bits)]
+    add = isa[Part.ADD_8.for_lanes(counter.bits)]
     registers = registers_of(signature.channels, signature.word_bits, isa)
     tile = [(m, n) for m in range(signature.rows) for n in range(registers)]
     counters = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}

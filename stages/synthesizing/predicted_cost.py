@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import BytePairs
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.lut import ENTRIES
 from stages.kernels.packing_choices import reduction_axis
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -21,10 +21,10 @@ from stages.synthesizing.step_loops import ahead
 from stages.synthesizing.vector_program import Program
 
 WAIT, PAIRS = 3, 7
-"""Cycles in 32-bit code, of whose registers there are 16 of either kind: for every pixel that a
-turn loads, whose address is calculated anew, and once a turn; and for every word of byte pairs,
-whose products are added before the next ones are made. The in-order model of the Cortex-A53 gave
-them for the compiled loops of 60 kernels, most of which they price within a fifth."""
+"""Cycles in 32-bit code, of whose registers there are 16 of either kind: for every pixel that an
+iteration loads, whose address is calculated anew, and once an iteration; and for every word of byte
+pairs, whose products are added before the next ones are made. The in-order model of the Cortex-A53
+gave them for the compiled loops of 60 kernels, most of which they price within a fifth."""
 LOOP = 4
 """Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
@@ -51,14 +51,14 @@ def priced_candidate(
         each = signature.rows / isa.lanes
         word += costs.cycles({load: each, add: each})
     ends = sum(one.ends_chain for one in body.passes)
-    emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
+    flushing = Counter({name: count * ends for name, count in body.flush.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
     ends *= body.registers * body.pixels
     added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
-    emptying += Counter({load: 2 * ends, added.name: ends})
+    flushing += Counter({load: 2 * ends, added.name: ends})
     times = len(tile) // body.together
-    empty = costs.cycles({name: count * times for name, count in emptying.items()})
-    return KernelCandidate(signature, round(word, 3), round(empty, 3))
+    flush = costs.cycles({name: count * times for name, count in flushing.items()})
+    return KernelCandidate(signature, round(word, 3), round(flush, 3))
 
 
 def rank(candidate: KernelCandidate) -> tuple[float, str]:
@@ -74,7 +74,7 @@ def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
 
 
 def _waiting(signature: KernelSignature, word: Program, isa: Isa) -> float:
-    """Cycles of a turn beside its instructions, in 32-bit code."""
+    """Cycles of an iteration beside its instructions, in 32-bit code."""
     if isa.architecture != "armv7":
         return 0.0
     loads = sum(_is_loaded(name, signature) for name in word.types)
@@ -89,7 +89,7 @@ def _is_loaded(name: str, signature: KernelSignature) -> bool:
 
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
     """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
-    if isa.name.startswith("neon"):
+    if isa.is_arm:
         return costs.cycles({isa[Part.OR].name: copies})
     return copies / costs.issue
 
@@ -116,7 +116,7 @@ def _copied(signature: KernelSignature) -> int:
 
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
-    """How activations fill a register: words, or tables, which may fit once or twice."""
+    """How activations fill a register: words, or LUTs, which may fit once or twice."""
     is_whole = reduction_axis(signature) == "lanes"
     if signature.multiplies_by_lane or signature.pixels > 1 or is_whole:
         return "load"
@@ -155,7 +155,7 @@ def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
     counts = Counter[str]()
     whole = ("a", "w") if filling == "load" else ("w",)
     for name, kind in word.types.items():
-        if name[0] in whole and signature.coupled:  # by halves (`pipelining`)
+        if name[0] in whole and signature.coupled:  # by halves (`loop_schedule.py`)
             counts[f"load_{kind.bytes // 2}"] += 2
         elif name[0] == "w":
             counts[f"load_{kind.bytes}"] += 1

@@ -77,12 +77,12 @@ def coupled_planes(
     return result, np.asarray(sums)
 
 
-def looked_up(
+def lut_inputs(
     lut: Lut, signature: KernelSignature, isa: Isa
 ) -> dict[str, list[BitsLane] | list[SumLane]]:
     """Lut of unknown levels of pixel `m`, and indices, two a byte, of unknown bits of a row.
 
-    What stands where is laid out anew here, as emptying orders it, and not by what packs weights.
+    What stands where is laid out anew here, as flushing orders it, and not by what packs weights.
     """
     n_levels, m_levels = 1 << lut.activation_bits, 1 << lut.weight_bits
     pairs = np.arange(n_levels * m_levels)

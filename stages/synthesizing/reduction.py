@@ -3,9 +3,9 @@
 In the layout with the reduction axis in lanes, every term leaves bytes of counts: `lanes` a row,
 all with one coefficient. Streams of such counts are added up pairwise, widened, and merged, until
 each row is one 16-bit lane of the accumulator. A uniform-cost search over multisets of streams
-finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other (section
-5 of the synthesis notes). Independent moves commute, so only the first stream of the highest level
-is ever moved: without that order the search is a hundred times as long.
+finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other.
+Independent moves commute, so only the first stream of the highest level is ever moved: without that
+order the search is a hundred times as long (`method.md`, "Reduction along lanes").
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from hw.isa import Isa, Part
 REGISTER = 16
 """Bytes of a NEON register."""
 OUTPUT_BITS = 16
+_ADDING = Part.ADD_8, Part.SCALE_ADD_8
+_FINISHING = Part.WIDEN_ADD_8, Part.WIDEN_SCALE_ADD_8
+"""Additions without and with a factor, in lanes of one width and into wider ones."""
 
 Kind = Literal["pair_add", "pair_widen", "pair_widen_add", "merge", "finish"]
 Price = Callable[[Part], float]
@@ -121,16 +124,16 @@ def _moves(state: State, isa: Isa) -> Iterator[Move]:
     bits, top = x.bits, (1 << x.bits) - 1
     halved = Stream(x.level // 2, bits, x.coefficient, 2 * x.most)
     if x.lanes > 1 and halved.most <= top:
-        yield Move("pair_add", x, None, halved, Part.of("pair_add", bits))
+        yield Move("pair_add", x, None, halved, Part.PAIR_ADD_8.for_lanes(bits))
     if x.lanes > 1 and bits < OUTPUT_BITS:
         widened = Stream(x.level // 2, 2 * bits, x.coefficient, 2 * x.most)
-        yield Move("pair_widen", x, None, widened, Part.of("pair_widen", bits))
+        yield Move("pair_widen", x, None, widened, Part.PAIR_WIDEN_8.for_lanes(bits))
     if x.lanes == 2 and 2 * bits == OUTPUT_BITS and x.coefficient == 1:
-        yield Move("finish", x, None, None, Part.of("pair_widen_add", bits))
+        yield Move("finish", x, None, None, Part.PAIR_WIDEN_ADD_8.for_lanes(bits))
     if x.lanes == 1:
-        widening = "widen_" if bits < OUTPUT_BITS else ""
-        scale = "scale_" if x.coefficient != 1 else ""
-        yield Move("finish", x, None, None, Part.of(f"{widening}{scale}add", bits), x.coefficient)
+        plain, scaled = _FINISHING if bits < OUTPUT_BITS else _ADDING
+        part = plain if x.coefficient == 1 else scaled
+        yield Move("finish", x, None, None, part.for_lanes(bits), x.coefficient)
     for y in others:
         yield from _merges(x, y, top)
 
@@ -141,13 +144,13 @@ def _merges(x: Stream, y: Stream, top: int) -> Iterator[Move]:
         factor, rest = divmod(large.coefficient, small.coefficient)
         most = small.most + factor * large.most
         if rest == 0 and most <= top:
-            part = Part.of("scale_add" if factor != 1 else "add", x.bits)
+            part = _ADDING[factor != 1]
             merged = Stream(x.level, x.bits, small.coefficient, most)
-            yield Move("merge", small, large, merged, part, factor)
+            yield Move("merge", small, large, merged, part.for_lanes(x.bits), factor)
     is_half = (y.level * 2, y.bits) == (x.level, 2 * x.bits)
     if is_half and y.coefficient == x.coefficient and y.most + 2 * x.most < 1 << y.bits:
         merged = Stream(y.level, y.bits, y.coefficient, y.most + 2 * x.most)
-        yield Move("pair_widen_add", x, y, merged, Part.of("pair_widen_add", x.bits))
+        yield Move("pair_widen_add", x, y, merged, Part.PAIR_WIDEN_ADD_8.for_lanes(x.bits))
 
 
 def _repeats(move: Move, rows: int, isa: Isa) -> int:

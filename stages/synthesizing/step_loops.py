@@ -5,7 +5,8 @@ from __future__ import annotations
 from hw.isa import Isa
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import COUPLE, KernelSignature
-from stages.synthesizing.software_pipeline import CrowdedError, Load, Loop
+from stages.synthesizing.loop_schedule import CrowdedError, Load
+from stages.synthesizing.software_pipeline import Loop
 from stages.synthesizing.vector_program import Program
 
 POINTERS = 18
@@ -17,30 +18,30 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
     """The loop of a step of a popcount kernel; CrowdedError if it does not fit the registers."""
     size, step = signature.word_bits // BYTE_BITS, signature.words_per_step
     row = signature.channels * size
-    loads, turns = {}, {}
+    loads, iterations = {}, {}
     for name in program.inputs:
         operand, (part, place) = name[0], (int(x) for x in name[1:].split("."))
         plane, number = divmod(part, step)
         if operand == "a":
             apart = size * signature.word_bytes // WORD_BYTES
             loads[name] = Load(f"a{plane}.{place}", number * apart, size, apart)
-            turns[f"a{plane}.{place}"] = step * apart
+            iterations[f"a{plane}.{place}"] = step * apart
         elif operand == "w":
             couple, word = divmod(number, COUPLE)
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
             loads[name] = Load(f"w{plane}", offset, isa.bytes)
-            turns[f"w{plane}"] = step * row
+            iterations[f"w{plane}"] = step * row
     vectors = {load.pointer for load in loads.values() if not load.is_word}
-    loop = Loop(program, loads, {name: by for name, by in turns.items() if name in vectors})
+    loop = Loop(program, loads, {name: by for name, by in iterations.items() if name in vectors})
     if len(loop.pointers) + len(loop.strides) > POINTERS:
         raise CrowdedError(f"{len(loop.pointers)} pointers")
     return loop
 
 
 def ahead(signature: KernelSignature, program: Program, isa: Isa) -> int:
-    """How many instructions load, before the loop of a step, what its first turn reads."""
+    """How many instructions load, before the loop of a step, what its first iteration reads."""
     moments = loop_of(signature, program, isa).moments
-    return sum(m.beside is not None and m.beside.is_next for m in moments)
+    return sum(m.paired is not None and m.paired.is_next for m in moments)
 
 
 def fits(signature: KernelSignature, program: Program, isa: Isa) -> bool:

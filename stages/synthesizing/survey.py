@@ -11,7 +11,7 @@ from typing import TypeVar
 from hw.core_costs import core_costs
 from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.problems import Problem
 from stages.kernels.terms import TermPlan
 from stages.synthesizing.bodies import body_of
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Carried:
+class WindowSurvey:
     """The best kernels for a product on a core whose counters are carried from word to word."""
 
     best: KernelCandidate
@@ -49,7 +49,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Full:
+class FullReductionSurvey:
     """The best kernel that reduces `rows` x `chunk` bytes in one call."""
 
     spec: FullSpec
@@ -62,7 +62,7 @@ class Full:
     proof: float
 
 
-def carried(problem: Problem, hardware: Hardware) -> Carried:
+def window_survey(problem: Problem, hardware: Hardware) -> WindowSurvey:
     """The candidates of a problem, and the proof of the best."""
     candidates, synthesis = _timed(lambda: candidates_for(problem, hardware, TILES))
     popcounts = [candidate for candidate in candidates if candidate.signature.plan is not None]
@@ -73,10 +73,12 @@ def carried(problem: Problem, hardware: Hardware) -> Carried:
     lookup = next(
         (candidate for candidate in candidates if candidate.signature.lut is not None), None
     )
-    return Carried(best, plain[0], products, lookup, synthesis, proof)
+    return WindowSurvey(best, plain[0], products, lookup, synthesis, proof)
 
 
-def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) -> Full:
+def full_reduction_survey(
+    problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8
+) -> FullReductionSurvey:
     """The kernel of fewest instructions after LLVM, of those that every plan of a problem gives."""
     isa, reducing = isa_of(hardware), 0.0
 
@@ -101,7 +103,7 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
     name = min(few, key=lambda name: (_instructions(counts[name]), name))
     spec, program = few[name]
     _, proof = _timed(lambda: prove_full(spec, program))
-    return Full(spec, program, counts[name], synthesis, reducing, proof)
+    return FullReductionSurvey(spec, program, counts[name], synthesis, reducing, proof)
 
 
 def _instructions(after: CompiledCounts) -> tuple[int, int]:

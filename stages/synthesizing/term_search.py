@@ -1,10 +1,10 @@
 """The search for term plans: sums of few terms that equal a product, up to `u(a) + v(w)`.
 
-A term of one logic operation is, in the quotient by functions of one level alone (`quotient`), the
-outer product of a function of the activation and one of the weight: of two planes for `and` and
-`xor`; of a plane and a difference of two planes for the `choose` operations. All such outer
-products times small coefficients are hashed linearly, and sums of up to three that equal the
-product are met in the middle (section 1 of the synthesis notes).
+A term of one logic operation is, up to functions of one level alone (`interaction.py`), the outer
+product of a function of the activation and one of the weight: of two planes for `and` and `xor`; of
+a plane and a difference of two planes for the `choose` operations. All such outer products times
+small coefficients are hashed linearly, and sums of up to three that equal the product are met in
+the middle (`method.md`, "Term plans").
 """
 
 from __future__ import annotations

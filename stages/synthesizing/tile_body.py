@@ -1,10 +1,10 @@
 """Kernels of matrix tiles (AMX): rows of pixels times weights.
 
-A register of data holds a row of bytes for each of up to 16 pixels, read where the picture lies: no
+A register of data holds a row of bytes for each of up to 16 pixels, read where the image lies: no
 copy is made of it (im2col), as the bytes of a window row follow one another. Weights are those of
 the dot products: 16 channels' words of four bytes, or of two bfloat16, one behind the other, are a
 row. Two registers of each make four of sums, up to 32 pixels by 32 channels, so that every one that
-is loaded is used twice. A small picture is multiplied as a whole by 16 channels at a time: such a
+is loaded is used twice. A small image is multiplied as a whole by 16 channels at a time: such a
 layer waits for its weights, and these are read a single time, as they lie. Registers are shaped
 once for all calls, by `shaping_text`.
 """
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Vector, tile_registers
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import TileDots, TileElement
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WORD_BYTES, WeightCode
 from stages.kernels.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.synthesizing.body import Body, Pass
@@ -24,11 +24,11 @@ from stages.synthesizing.vector_program import Program
 from stages.synthesizing.weight_expansion import can_expand, row_for
 
 PIXELS = (7, 8, 14, 16, 28, 32)
-"""Pixels of a tile, in one register or two: whole ones, and what pictures are multiples of."""
+"""Pixels of a tile, in one register or two: whole ones, and what images are multiples of."""
 WHOLE = (52, 55, 61)
-"""Pixels of a tile of half a block's channels, in four registers: of pictures of 7 x 7 for windows
+"""Pixels of a tile of half a block's channels, in four registers: of images of 7 x 7 for windows
 of 3 x 3, with what lies between rows; of the same where windows move by two pixels, half of these
-or, if rows lie in phases, all. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which such
+or, in polyphase layout, all. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which such
 layers have more of, are read twice as often."""
 SUMS = 4
 """Registers of sums, at most."""
@@ -42,7 +42,7 @@ LEAST = 9
 """Rows whose product takes as long as that of fewer, as timed on a Xeon: 9.3 cycles for
 4 to 8 rows, 13.9 for 14, 16 for 16."""
 STREAM, STREAM_ONCE = 8.0, 6.2
-"""Cycles for 64 bytes of weights from beyond the second cache, if they are fetched while the block
+"""Cycles for 64 bytes of weights from beyond the L2 cache, if they are fetched while the block
 before is multiplied, and if they are read once: 20 and 26 GB/s at 2.5 GHz, as timed on a Xeon."""
 
 
@@ -100,10 +100,10 @@ def tiles_body(signature: KernelSignature) -> Body:
         a, w = program.input(f"a0.{m}", data), program.input(f"w0.{n}", weights)
         sums[m, n] = program.apply(dot, sums[m, n], a, w)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
-    empty = Program(part=0)
-    empty.outputs = {"s0": empty.input("c0", Vector(counter.lanes, 32))}
+    flush = Program(part=0)
+    flush.outputs = {"s0": flush.input("c0", Vector(counter.lanes, 32))}
     passes = (Pass(1, program, 0, True),)
-    return Body(passes, empty, pixels=shape.rows, distance=shape.distance)
+    return Body(passes, flush, pixels=shape.rows, distance=shape.distance)
 
 
 def tile_signatures(
@@ -143,10 +143,10 @@ def tile_candidate(signature: KernelSignature, isa: Isa, costs: CoreCosts) -> Ke
     step = costs.block(counts, LOOP + (signature.step if made else 0))  # each is stored
     # Nothing can be stored before the last product is there.
     stores = costs.cycles({tile_registers.STORE: shape.sums * shape.rows / tile_registers.ROWS})
-    empty = stores + costs.latency(dot)
+    flush = stores + costs.latency(dot)
     word = round(step / signature.step, 3)
     stream = STREAM_ONCE if signature.covers_layer else STREAM
-    return KernelCandidate(signature, word, round(empty, 3), weight_stream_cycles=stream)
+    return KernelCandidate(signature, word, round(flush, 3), weight_stream_cycles=stream)
 
 
 def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:

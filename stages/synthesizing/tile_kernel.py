@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from hw.isa import Isa, tile_registers
 from hw.isa.gfni import REGISTER
-from stages.kernels.candidates import LINE
+from stages.kernels.kernel_candidates import LINE
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature
-from stages.synthesizing.addresses import row_start
-from stages.synthesizing.bias_preload import BEGIN
+from stages.synthesizing.bias_preload import PRELOAD
 from stages.synthesizing.body import Body
+from stages.synthesizing.operands import row_start
 from stages.synthesizing.tile_body import shape_of
 from stages.synthesizing.weight_expansion import load_expanded
 
 AWAKE = 'call float asm sideeffect "vaddss $1, $1, $0", "=x,x"(float 0.0)'
 """A sum of floats that nobody reads. On a Xeon, kernels that store tiles and leave the unit of
-float products idle took 1.25 of the time where weights come from the second cache, in plain C as
+float products idle took 1.25 of the time where weights come from the L2 cache, in plain C as
 well; one such instruction every 64 cycles, of any width, ends that."""
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
@@ -67,7 +67,7 @@ class TileKernel:
             *self._products(given),
             *(self._end(m) for m in registers),
             self._whole(parameters, given, "begin", ""),
-            *([self._whole((*parameters, BEGIN), given, "from", "ptr %begin")] if begins else []),
+            *([self._whole((*parameters, PRELOAD), given, "from", "ptr %begin")] if begins else []),
         )
         return "\n".join(parts), list(self.declarations)
 

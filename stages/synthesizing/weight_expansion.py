@@ -1,15 +1,15 @@
 """Weights that are stored in fewer bits than they are multiplied in, made bytes on the way.
 
-A layer that waits for its weights to come from beyond the second cache waits less for fewer bytes.
+A layer that waits for its weights to come from beyond the L2 cache waits less for fewer bytes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hw.isa import Instruction, Isa, Part
+from hw.isa import Instruction, Isa
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.gfni import REGISTER
+from hw.isa.gfni import REGISTER, part_for
 from stages.kernels.llvm import FunctionText
 from stages.kernels.operand_storage import BYTE_BITS, WeightCode
 from stages.kernels.signature import KernelSignature
@@ -17,12 +17,12 @@ from stages.kernels.signature import KernelSignature
 
 def can_expand(code: WeightCode, isa: Isa) -> bool:
     """Whether an instruction set makes bytes of what a code stores."""
-    return Part.of("expand", code.name) in isa
+    return part_for(code.name) in isa
 
 
 def row_for(code: WeightCode, isa: Isa) -> Instruction:
     """The instruction that makes bytes of the numbers that a code stores."""
-    return isa[Part.of("expand", code.name)]
+    return isa[part_for(code.name)]
 
 
 def load_expanded(

@@ -8,13 +8,13 @@ from typing import Any
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import TRANSFORMS, Transform
 
 STREAM, STREAM_OF_BOARDS = 10.0, 150.0
-"""Cycles for 64 bytes of weights from beyond the second cache, both assumed: 24 GB/s at 3.7 GHz,
-where one core of a Zen 4 reads 27 from memory and up to 100 from the third cache, as timed; and on
+"""Cycles for 64 bytes of weights from beyond the L2 cache, both assumed: 24 GB/s at 3.7 GHz,
+where one core of a Zen 4 reads 27 from memory and up to 100 from the L3 cache, as timed; and on
 boards with Arm cores, which have no third one, 2 GB/s for four cores of 1.2 GHz, half of what the
 memory of a Raspberry Pi 3 (LPDDR2 of 32 bits and 900 MHz) could give."""
 
@@ -93,5 +93,5 @@ def _around_floats(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[fl
 
 
 def stream_of(isa: Isa) -> float:
-    """Cycles for 64 bytes of weights from beyond the second cache."""
-    return STREAM_OF_BOARDS if isa.name.startswith("neon") else STREAM
+    """Cycles for 64 bytes of weights from beyond the L2 cache."""
+    return STREAM_OF_BOARDS if isa.is_arm else STREAM

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.kernels.workloads import Workload
@@ -24,7 +24,7 @@ KIB = 1024
 def row_blocks(workload: Workload, candidate: KernelCandidate, hardware: Hardware) -> list[int]:
     """Numbers of output rows for which row blocks of a layer fill half of a cache, largest first.
 
-    The first cache with a block's weights or without them, as they stream by; the second one with
+    The L1 cache with a block's weights or without them, as they stream by; the second one with
     all weights or a block's. They are between 1 and all rows, both of which orders give.
     """
     height = workload.geometry.height

@@ -13,8 +13,8 @@ from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
 from hw.isa.sum_lane import Group, InexactError, SumLane
 from hw.profile import Hardware
+from tests.hw.lemmas import prove
 from tests.hw.test_isa import mnemonics
-from tests.hw.test_lemmas import prove
 from tests.targets import AARCH64, AVX2, AVX512BW
 
 TARGETS = pytest.mark.parametrize("hardware", [AVX2, AVX512BW, AARCH64], ids=lambda item: item.name)

@@ -16,7 +16,7 @@ from hw.profile import Hardware
 from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
 from stages.dialect.calls import shape_of
 from stages.graph import interpret
-from stages.kernels.candidates import KernelCandidate, from_table, to_table
+from stages.kernels.kernel_candidates import KernelCandidate, from_table, to_table
 from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table

@@ -11,8 +11,8 @@ import pytest
 
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.kernels.candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.families import Dots
+from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan

@@ -17,21 +17,15 @@ from stages.bitpacking.edges import solve
 from stages.bitpacking.kernel_choice import choose
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
-from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.layer_options import Algorithm
 from stages.numerics import qonnx_operators
 from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import (
-    algorithm,
-    assert_stages_agree,
-    board,
-    offers_of,
-    stages,
-)
+from tests.stages.pipeline import algorithm, assert_stages_agree, board, offers_of, stages
 
 BOARDS = ("rpi3", "rpi3_armv7", "x86_64")
 ALGORITHMS: tuple[Algorithm, ...] = ("bitserial", "mac8")

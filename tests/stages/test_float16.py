@@ -17,8 +17,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kernels.families import FloatDots
-from stages.kernels.packed import parse_signature
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
 from stages.synthesizing.bodies import body_of
@@ -173,9 +173,9 @@ def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: F
         word = replace(one.word, steps=[replace(first, operands=tuple(read)), *others])
         with pytest.raises(ProofError):
             prove(kernel, isa, replace(body, passes=(replace(one, word=word),)))
-    outputs = dict(zip(body.empty.outputs, reversed(body.empty.outputs.values()), strict=True))
+    outputs = dict(zip(body.flush.outputs, reversed(body.flush.outputs.values()), strict=True))
     with pytest.raises(ProofError):
-        prove(kernel, isa, replace(body, empty=replace(body.empty, outputs=outputs)))
+        prove(kernel, isa, replace(body, flush=replace(body.flush, outputs=outputs)))
 
 
 def test_whole_numbers_are_added_up_exactly() -> None:

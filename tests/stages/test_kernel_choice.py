@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
-from stages.kernels.packed import parse_signature
+from stages.kernels.kernel_candidates import from_table
 from stages.kernels.signature import Flush, stored_by
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import (

@@ -14,7 +14,8 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import is_op
 from stages.dialect.convolve import convolve
-from stages.dialect.resummation import SETTLE, settle
+from stages.dialect.names import QNN_RESUM
+from stages.dialect.resummation import resum
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
@@ -97,11 +98,11 @@ def test_levels_are_those_of_exact_sums(name: str, seed: int, size: float, digit
 def settled_of(
     sums: Array, data: Array, weight: Array, bounds: dict[str, Array], low: int, high: int
 ) -> Array:
-    """`settle`, as its meaning has it."""
+    """`resum`, as its meaning has it."""
     net = SourceNet(sums.shape)
     operands = [net.builder.tensor(n, v) for n, v in {"d": data, "w": weight, **bounds}.items()]
     largest = net.builder.tensor("largest", np.abs(data).max())
-    call = settle(net.x, *operands, largest, strides=[1, 1], low=low, high=high)
+    call = resum(net.x, *operands, largest, strides=[1, 1], low=low, high=high)
     return interpret.run(net.model(net.op(call, "settled")), {"x": sums})["y0"]
 
 
@@ -159,5 +160,5 @@ def test_what_is_added_to_exact_sums_is_exact() -> None:
     assert_stages_agree(model, "icelake")
     main = quantizing.run(model=model).module["main"]
     calls = [b.value for b in bindings_of(main)]
-    assert not any(is_op(call, SETTLE) for call in calls)
+    assert not any(is_op(call, QNN_RESUM) for call in calls)
     assert any(is_op(call, "relax.qnn.direct_conv2d") for call in calls)

@@ -19,7 +19,7 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.graph.composites import is_float_product
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.options import QuantizeOptions
 from tests.stages.packaging.programs import assert_exact

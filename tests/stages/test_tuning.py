@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from stages import tuning
 from stages.dialect.calls import attributes
 from stages.graph.composites import PRODUCTS, calls_in
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
-from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Workload
 from stages.tuning.row_blocks import row_blocks
 from tests.stages.packaging.programs import pack

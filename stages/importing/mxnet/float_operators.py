@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.mxnet.mxnet_builder import Values, Walk, real
+from stages.importing.mxnet.mxnet_builder import Converter, MxnetBuilder, Values, real
 from stages.importing.mxnet.mxnet_windows import (
     check_kernel,
     float_convolve,
@@ -18,51 +18,53 @@ from stages.importing.mxnet.mxnet_windows import (
 )
 from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
+from stages.importing.relax_builder import value_shape
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import float_elementwise, float_softmax
 
-Converter = Callable[[Walk, Node], Values]
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def convolution(walk: Walk, node: Node) -> Values:
+def convolution(builder: MxnetBuilder, node: Node) -> Values:
     """Convolution: OIHW weights and a bias."""
-    channels, groups = walk.image(node)[1], node.attributes.integer("num_group", 1)
-    weight = walk.constant(node, 1)
+    channels, groups = builder.image(node)[1], node.attributes.integer("num_group", 1)
+    weight = builder.constant_at(node, 1)
     if weight.ndim != 4 or groups < 1 or weight.shape[1] * groups != channels:
         raise UnsupportedError(
             f"has weights of shape {list(weight.shape)} and {groups} groups for {channels} channels"
         )
-    data = walk.read(node, 0)
+    data = builder.read_at(node, 0)
     windows = windows_of(node.attributes)
     check_kernel(windows, weight.shape)
-    result = float_convolve(walk, data, walk.read(node, 1), windows, groups, node.name)
+    result = float_convolve(builder, data, builder.read_at(node, 1), windows, groups, node.name)
     if node.attributes.flag("no_bias"):
         return [result]
-    bias = walk.vector(node, 2, len(weight)).reshape(1, -1, 1, 1)
-    call = relax.op.add(result, walk.tensor(bias, f"{node.name}.bias_view"))
-    return [walk.emit(call, f"{node.name}.bias")]
+    bias = builder.vector(node, 2, len(weight)).reshape(1, -1, 1, 1)
+    call = relax.op.add(result, builder.held(bias, f"{node.name}.bias_view"))
+    return [builder.emit(call, f"{node.name}.bias")]
 
 
-def fully_connected(walk: Walk, node: Node) -> Values:
+def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     """FullyConnected: `x @ weight.T + bias`."""
-    data, weight = flattened(walk, node), walk.constant(node, 1)
+    data, weight = flattened(builder, node), builder.constant_at(node, 1)
     if weight.ndim != 2:
         raise UnsupportedError(f"has weights of shape {list(weight.shape)}; [O, K] is accepted")
-    turned = walk.emit(relax.op.permute_dims(walk.read(node, 1), [1, 0]), f"{node.name}.turned")
-    result = walk.emit(relax.op.matmul(data, turned), node.name)
+    transposed = builder.emit(
+        relax.op.permute_dims(builder.read_at(node, 1), [1, 0]), f"{node.name}.turned"
+    )
+    result = builder.emit(relax.op.matmul(data, transposed), node.name)
     if node.attributes.flag("no_bias"):
         return [result]
-    bias = walk.tensor(walk.vector(node, 2, len(weight)), f"{node.name}.bias_view")
-    return [walk.emit(relax.op.add(result, bias), f"{node.name}.bias")]
+    bias = builder.held(builder.vector(node, 2, len(weight)), f"{node.name}.bias_view")
+    return [builder.emit(relax.op.add(result, bias), f"{node.name}.bias")]
 
 
-def batch_norm(walk: Walk, node: Node) -> Values:
+def batch_norm(builder: MxnetBuilder, node: Node) -> Values:
     """BatchNorm at inference, as one product and one sum a channel."""
-    shape = walk.shape(walk.value(node, 0))
+    shape = value_shape(builder.value_at(node, 0))
     if len(shape) not in (2, 4) or node.attributes.integer("axis", 1) != 1:
         raise UnsupportedError(f"normalizes an axis other than 1 of {len(shape)} dimensions")
-    gamma, beta, mean, variance = (walk.vector(node, i, shape[1]) for i in range(1, 5))
+    gamma, beta, mean, variance = (builder.vector(node, i, shape[1]) for i in range(1, 5))
     if node.attributes.flag("fix_gamma", default=True):
         gamma = np.ones_like(gamma)
     epsilon = np.float32(node.attributes.number("eps", 1e-3))
@@ -70,18 +72,20 @@ def batch_norm(walk: Walk, node: Node) -> Values:
         raise UnsupportedError("has a variance that is not positive")
     scale = gamma / np.sqrt(variance + epsilon)
     view = (1, -1, 1, 1) if len(shape) == 4 else (1, -1)
-    factor = walk.tensor(scale.reshape(view), f"{node.name}.scale")
-    offset = walk.tensor((beta - mean * scale).reshape(view), f"{node.name}.offset")
-    scaled = walk.emit(relax.op.multiply(walk.read(node, 0), factor), f"{node.name}.scaled")
-    return [walk.emit(relax.op.add(scaled, offset), node.name)]
+    factor = builder.held(scale.reshape(view), f"{node.name}.scale")
+    offset = builder.held((beta - mean * scale).reshape(view), f"{node.name}.offset")
+    scaled = builder.emit(
+        relax.op.multiply(builder.read_at(node, 0), factor), f"{node.name}.scaled"
+    )
+    return [builder.emit(relax.op.add(scaled, offset), node.name)]
 
 
-def activation(walk: Walk, node: Node) -> Values:
+def activation(builder: MxnetBuilder, node: Node) -> Values:
     """Activation by its act_type."""
     kind = node.attributes.text("act_type", "")
     if kind not in ACTIVATIONS:
         raise UnsupportedError(f"has act_type {kind}; {', '.join(ACTIVATIONS)} are accepted")
-    return [walk.emit(ACTIVATIONS[kind](walk.read(node, 0)), node.name)]
+    return [builder.emit(ACTIVATIONS[kind](builder.read_at(node, 0)), node.name)]
 
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
@@ -95,42 +99,44 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 def single(name: str) -> Converter:
     """The converter of an activation that is an operator of its own."""
 
-    def convert(walk: Walk, node: Node) -> Values:
-        return [walk.emit(ACTIVATIONS[name](walk.read(node, 0)), node.name)]
+    def convert(builder: MxnetBuilder, node: Node) -> Values:
+        return [builder.emit(ACTIVATIONS[name](builder.read_at(node, 0)), node.name)]
 
     return convert
 
 
-def leaky_relu(walk: Walk, node: Node) -> Values:
+def leaky_relu(builder: MxnetBuilder, node: Node) -> Values:
     """LeakyReLU with a constant slope."""
     kind = node.attributes.text("act_type", "leaky")
     if kind != "leaky":
         raise UnsupportedError(f"has act_type {kind}; leaky is accepted")
     slope = float(np.float32(node.attributes.number("slope", 0.25)))
-    return [walk.emit(float_elementwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
+    return [
+        builder.emit(float_elementwise.leaky_relu(builder.read_at(node, 0), alpha=slope), node.name)
+    ]
 
 
-def softmax(walk: Walk, node: Node) -> Values:
+def softmax(builder: MxnetBuilder, node: Node) -> Values:
     """Softmax over the last axis."""
-    rank = len(walk.shape(walk.value(node, 0)))
+    rank = len(value_shape(builder.value_at(node, 0)))
     if _axis(node.attributes.integer("axis", -1), rank) != rank - 1:
         raise UnsupportedError("has an axis other than the last")
     if node.attributes.has("temperature") or len(node.inputs) > 1:
         raise UnsupportedError("has a temperature or lengths; plain softmax is accepted")
-    return [walk.emit(float_softmax.softmax(walk.read(node, 0), beta=1.0), node.name)]
+    return [builder.emit(float_softmax.softmax(builder.read_at(node, 0), beta=1.0), node.name)]
 
 
-def exponential(walk: Walk, node: Node) -> Values:
+def exponential(builder: MxnetBuilder, node: Node) -> Values:
     """Exp."""
-    return [walk.emit(float_elementwise.exp(walk.read(node, 0)), node.name)]
+    return [builder.emit(float_elementwise.exp(builder.read_at(node, 0)), node.name)]
 
 
-def pooling(walk: Walk, node: Node) -> Values:
+def pooling(builder: MxnetBuilder, node: Node) -> Values:
     """Pooling: largest values or averages."""
-    attributes, shape = node.attributes, walk.image(node)
-    kind, data = attributes.text("pool_type", "max"), walk.read(node, 0)
+    attributes, shape = node.attributes, builder.image(node)
+    kind, data = attributes.text("pool_type", "max"), builder.read_at(node, 0)
     if attributes.flag("global_pool") and kind == "avg":
-        return [walk.emit(relax.op.mean(data, axis=[2, 3], keepdims=True), node.name)]
+        return [builder.emit(relax.op.mean(data, axis=[2, 3], keepdims=True), node.name)]
     windows = pool_windows(attributes, (shape[2], shape[3]))
     sizes: dict[str, Any] = {
         "pool_size": list(windows.kernel),
@@ -138,21 +144,23 @@ def pooling(walk: Walk, node: Node) -> Values:
         "padding": list(windows.pads),
     }
     if kind == "max":
-        return [walk.emit(relax.op.nn.max_pool2d(data, **sizes), node.name)]
+        return [builder.emit(relax.op.nn.max_pool2d(data, **sizes), node.name)]
     if kind != "avg":
         raise UnsupportedError(f"has pool_type {kind}; max and avg are accepted")
     include = attributes.flag("count_include_pad", default=True)
     if include and windows.pads[:2] != windows.pads[2:]:
         raise UnsupportedError("averages windows that reach over the padding's edge")
     call = relax.op.nn.avg_pool2d(data, **sizes, count_include_pad=include)
-    return [walk.emit(call, node.name)]
+    return [builder.emit(call, node.name)]
 
 
 def binary(function: Any) -> Converter:
     """The converter of an operator of two tensors that broadcast."""
 
-    def convert(walk: Walk, node: Node) -> Values:
-        return [walk.emit(function(walk.read(node, 0), walk.read(node, 1)), node.name)]
+    def convert(builder: MxnetBuilder, node: Node) -> Values:
+        return [
+            builder.emit(function(builder.read_at(node, 0), builder.read_at(node, 1)), node.name)
+        ]
 
     return convert
 
@@ -160,58 +168,58 @@ def binary(function: Any) -> Converter:
 def with_scalar(function: Any) -> Converter:
     """The converter of an operator of a tensor and its attribute `scalar`."""
 
-    def convert(walk: Walk, node: Node) -> Values:
-        scalar = walk.tensor(real(node.attributes.number("scalar")), f"{node.name}.scalar")
-        return [walk.emit(function(walk.read(node, 0), scalar), node.name)]
+    def convert(builder: MxnetBuilder, node: Node) -> Values:
+        scalar = builder.held(real(node.attributes.number("scalar")), f"{node.name}.scalar")
+        return [builder.emit(function(builder.read_at(node, 0), scalar), node.name)]
 
     return convert
 
 
-def clip(walk: Walk, node: Node) -> Values:
+def clip(builder: MxnetBuilder, node: Node) -> Values:
     """Clip to constant limits."""
     low, high = (
         max(-_LARGEST, min(_LARGEST, node.attributes.number(name))) for name in ("a_min", "a_max")
     )
     if not low <= high:
         raise UnsupportedError(f"clips to {low} .. {high}, which holds no value")
-    return [walk.emit(relax.op.clip(walk.read(node, 0), low, high), node.name)]
+    return [builder.emit(relax.op.clip(builder.read_at(node, 0), low, high), node.name)]
 
 
-def identity(walk: Walk, node: Node) -> Values:
+def identity(builder: MxnetBuilder, node: Node) -> Values:
     """Operators that do nothing at inference."""
-    return [walk.value(node, 0)]
+    return [builder.value_at(node, 0)]
 
 
-def _reshape(walk: Walk, node: Node, shape: tuple[int, ...]) -> Values:
-    old = walk.shape(walk.value(node, 0))
+def _reshape(builder: MxnetBuilder, node: Node, shape: tuple[int, ...]) -> Values:
+    old = value_shape(builder.value_at(node, 0))
     if min(shape, default=1) < 1 or prod(shape) != prod(old):
         raise UnsupportedError(f"reshapes {list(old)} to {list(shape)}")
-    return [walk.emit(relax.op.reshape(walk.read(node, 0), shape), node.name)]
+    return [builder.emit(relax.op.reshape(builder.read_at(node, 0), shape), node.name)]
 
 
-def flatten(walk: Walk, node: Node) -> Values:
+def flatten(builder: MxnetBuilder, node: Node) -> Values:
     """Flatten: [N, K]."""
-    shape = walk.shape(walk.value(node, 0))
-    return _reshape(walk, node, (shape[0], prod(shape[1:])))
+    shape = value_shape(builder.value_at(node, 0))
+    return _reshape(builder, node, (shape[0], prod(shape[1:])))
 
 
-def reshape(walk: Walk, node: Node) -> Values:
+def reshape(builder: MxnetBuilder, node: Node) -> Values:
     """Reshape with 0 (keep) and -1 (the rest)."""
-    old = walk.shape(walk.value(node, 0))
+    old = value_shape(builder.value_at(node, 0))
     wanted = list(node.attributes.integers("shape"))
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or node.attributes.flag("reverse"):
         raise UnsupportedError(f"has shape {wanted}; extents, 0 and one -1 are accepted")
     new = [old[i] if e == 0 and i < len(old) else e for i, e in enumerate(wanted)]
     if -1 in new and 0 not in new:
         new[new.index(-1)] = prod(old) // -prod(new)
-    return _reshape(walk, node, tuple(new))
+    return _reshape(builder, node, tuple(new))
 
 
-def expand_dims(walk: Walk, node: Node) -> Values:
+def expand_dims(builder: MxnetBuilder, node: Node) -> Values:
     """expand_dims: an axis of extent 1 more."""
-    shape = list(walk.shape(walk.value(node, 0)))
+    shape = list(value_shape(builder.value_at(node, 0)))
     axis = _axis(node.attributes.integer("axis"), len(shape) + 1)
-    return _reshape(walk, node, (*shape[:axis], 1, *shape[axis:]))
+    return _reshape(builder, node, (*shape[:axis], 1, *shape[axis:]))
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -220,47 +228,49 @@ def _axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def transpose(walk: Walk, node: Node) -> Values:
+def transpose(builder: MxnetBuilder, node: Node) -> Values:
     """Transpose; without axes they are reversed."""
-    rank = len(walk.shape(walk.value(node, 0)))
+    rank = len(value_shape(builder.value_at(node, 0)))
     axes = node.attributes.integers("axes") or tuple(range(rank))[::-1]
     if sorted(axes) != list(range(rank)):
         raise UnsupportedError(f"has axes {list(axes)} for {rank} dimensions")
-    return [walk.emit(relax.op.permute_dims(walk.read(node, 0), list(axes)), node.name)]
+    return [builder.emit(relax.op.permute_dims(builder.read_at(node, 0), list(axes)), node.name)]
 
 
-def concat(walk: Walk, node: Node) -> Values:
+def concat(builder: MxnetBuilder, node: Node) -> Values:
     """Concat along `dim`."""
-    parts = [walk.read(node, position) for position in range(len(node.inputs))]
-    rank = len(walk.shape(walk.value(node, 0)))
+    parts = [builder.read_at(node, position) for position in range(len(node.inputs))]
+    rank = len(value_shape(builder.value_at(node, 0)))
     axis = _axis(node.attributes.integer("dim", 1), rank)
-    return [walk.emit(relax.op.concat(parts, axis), node.name)]
+    return [builder.emit(relax.op.concat(parts, axis), node.name)]
 
 
-def slice_axis(walk: Walk, node: Node) -> Values:
+def slice_axis(builder: MxnetBuilder, node: Node) -> Values:
     """slice_axis: `begin` to `end` along one axis, both counted from the end where negative."""
-    shape = walk.shape(walk.value(node, 0))
+    shape = value_shape(builder.value_at(node, 0))
     axis = _axis(node.attributes.integer("axis"), len(shape))
     extent = shape[axis]
     begin, end = node.attributes.integer("begin"), node.attributes.integer("end", extent)
     begin, end = (place + extent if place < 0 else place for place in (begin, end))
     if not 0 <= begin < end <= extent:
         raise UnsupportedError(f"takes {begin} to {end} of an axis of {extent}")
-    call = relax.op.strided_slice(walk.read(node, 0), [axis], [begin], [end], [1])
-    return [walk.emit(call, node.name)]
+    call = relax.op.strided_slice(builder.read_at(node, 0), [axis], [begin], [end], [1])
+    return [builder.emit(call, node.name)]
 
 
-def split(walk: Walk, node: Node) -> Values:
+def split(builder: MxnetBuilder, node: Node) -> Values:
     """SliceChannel: equal parts of one axis."""
-    shape = walk.shape(walk.value(node, 0))
+    shape = value_shape(builder.value_at(node, 0))
     axis = _axis(node.attributes.integer("axis", 1), len(shape))
     count = node.attributes.integer("num_outputs")
     if count < 1 or shape[axis] % count or node.attributes.flag("squeeze_axis"):
         raise UnsupportedError(f"splits an axis of {shape[axis]} into {count}")
     step = shape[axis] // count
     return [
-        walk.emit(
-            relax.op.strided_slice(walk.read(node, 0), [axis], [i * step], [(i + 1) * step], [1]),
+        builder.emit(
+            relax.op.strided_slice(
+                builder.read_at(node, 0), [axis], [i * step], [(i + 1) * step], [1]
+            ),
             f"{node.name}.{i}",
         )
         for i in range(count)

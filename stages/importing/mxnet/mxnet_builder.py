@@ -1,92 +1,75 @@
-"""The walk over a symbol: every node's outputs as constants or Relax variables."""
+"""The Relax function of an MXNet symbol under construction, as converters see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from stages.dialect.calls import dtype_of, shape_of
-from stages.importing.emitter import Emitter
 from stages.importing.mxnet.symbol import Node, Symbol
+from stages.importing.relax_builder import RelaxBuilder, Value, value_shape
 from stages.importing.unsupported import UnsupportedError
+from stages.nodes import Var
 
 Array = np.ndarray[Any, Any]
-Value = Any
-"""A NumPy array known at import, or a Relax variable."""
+Output = tuple[int, int]
+"""A node's position, and which of its outputs."""
 Values = list[Value]
 """What a node gives: its outputs in order."""
 
 
-class Walk:
-    """A symbol under conversion: what each output of each node is.
+class MxnetBuilder(RelaxBuilder[Output]):
+    """A function whose tensors are outputs of a symbol's nodes.
 
     A quantized tensor is three outputs: integers, then the smallest and largest real value they
     can stand for. Those two are scalars: constants where the model is calibrated, else computed
     by the graph.
     """
 
-    def __init__(self, symbol: Symbol, params: Mapping[str, Array]) -> None:
+    def __init__(self, symbol: Symbol) -> None:
+        super().__init__()
         self.symbol = symbol
-        self.params = params
-        self.emitter = Emitter()
-        self.values: dict[tuple[int, int], Value] = {}
 
-    def is_known(self, node: Node) -> bool:
-        """Whether everything a node reads could be converted."""
-        return all(pair in self.values for pair in node.inputs)
+    def name_of(self, key: Output) -> str:
+        """The name of the node whose output it is."""
+        return self.symbol.nodes[key[0]].name
 
-    def value(self, node: Node, position: int) -> Value:
+    def value_at(self, node: Node, position: int) -> Value:
         """What a node reads at a position; UnsupportedError where it reads less."""
         if position >= len(node.inputs):
             raise UnsupportedError(f"has {len(node.inputs)} inputs; more are expected")
-        return self.values[node.inputs[position]]
+        return self.value(node.inputs[position])
 
-    def constant(self, node: Node, position: int) -> Array:
+    def constant_at(self, node: Node, position: int) -> Array:
         """An input that must be known at import."""
-        value = self.value(node, position)
+        value = self.value_at(node, position)
         if not isinstance(value, np.ndarray):
-            raise UnsupportedError(f"needs input {position} to be a parameter; it is computed")
+            raise UnsupportedError(f"needs input {position} to be constant; the graph computes it")
         return value
+
+    def read_at(self, node: Node, position: int) -> Var:
+        """An input as a Relax variable."""
+        self.value_at(node, position)
+        return self.read(node.inputs[position])
 
     def vector(self, node: Node, position: int, length: int) -> Array:
         """A float32 parameter [length]."""
-        value = self.constant(node, position).astype(np.float32)
+        value = self.constant_at(node, position).astype(np.float32)
         if value.shape != (length,):
             raise UnsupportedError(
                 f"has a parameter of shape {list(value.shape)}; [{length}] is expected"
             )
         return value
 
-    def read(self, node: Node, position: int) -> Any:
-        """An input as a Relax expression."""
-        value = self.value(node, position)
-        if isinstance(value, np.ndarray):
-            source = self.symbol.nodes[node.inputs[position][0]]
-            return self.emitter.tensor(source.name, value)
-        return value
-
-    def tensor(self, value: Value, name: str) -> Any:
-        """A value as a Relax expression, a constant as the parameter `name`."""
-        return self.emitter.tensor(name, value) if isinstance(value, np.ndarray) else value
-
-    def emit(self, call: Any, name: str) -> Any:
-        """Bind a Relax call."""
-        return self.emitter.emit(call, name)
-
-    def shape(self, value: Value) -> tuple[int, ...]:
-        """A value's shape."""
-        return value.shape if isinstance(value, np.ndarray) else shape_of(value.ty)
-
-    def dtype(self, value: Value) -> str:
-        """A value's type."""
-        return str(value.dtype) if isinstance(value, np.ndarray) else dtype_of(value.ty)
+    def held(self, value: Value, name: str) -> Var:
+        """A value as a Relax variable, a constant as the parameter `name`."""
+        return self.parameter(name, value) if isinstance(value, np.ndarray) else value
 
     def image(self, node: Node) -> tuple[int, ...]:
         """The shape of a node's data, which must be [N, C, H, W]."""
-        shape = self.shape(self.value(node, 0))
+        shape = value_shape(self.value_at(node, 0))
         if len(shape) != 4:
             raise UnsupportedError(f"reads a tensor of rank {len(shape)}; [N, C, H, W] is accepted")
         layout = node.attributes.text("layout", "NCHW")
@@ -96,20 +79,28 @@ class Walk:
 
     def scalar(self, node: Node, position: int) -> Value:
         """A range's end: float32 []."""
-        value = self.value(node, position)
+        value = self.value_at(node, position)
         if not isinstance(value, np.ndarray):
             return value
         if value.size != 1:
             raise UnsupportedError(f"has a range's end of shape {list(value.shape)}; one number")
         return np.asarray(value.reshape(()), np.float32)
 
+    def to_nhwc(self, x: Var, name: str) -> Var:
+        """[N, C, H, W] as [N, H, W, C]."""
+        return self.emit(relax.op.permute_dims(x, [0, 2, 3, 1]), f"{name}.nhwc")
+
+    def to_nchw(self, x: Var, name: str) -> Var:
+        """[N, H, W, C] as [N, C, H, W]."""
+        return self.emit(relax.op.permute_dims(x, [0, 3, 1, 2]), name)
+
 
 class Scalars:
     """float32 arithmetic of scalars and channels, at import where all operands are known."""
 
-    def __init__(self, walk: Walk, name: str) -> None:
+    def __init__(self, builder: MxnetBuilder, name: str) -> None:
         """Variables and parameters are called `name` and a number."""
-        self._walk = walk
+        self._builder = builder
         self._name = name
 
     def divide(self, left: Value, right: Value) -> Value:
@@ -148,12 +139,16 @@ class Scalars:
         if all(isinstance(operand, np.ndarray) for operand in operands):
             with np.errstate(all="ignore"):
                 return np.asarray(numpy_op(*operands), np.float32)
-        expressions: Sequence[Any] = [
-            self._walk.tensor(operand, f"{self._name}.scale") for operand in operands
+        expressions: Sequence[Var] = [
+            self._builder.held(operand, f"{self._name}.scale") for operand in operands
         ]
-        return self._walk.emit(relax_op(*expressions), f"{self._name}.scale")
+        return self._builder.emit(relax_op(*expressions), f"{self._name}.scale")
 
 
 def real(value: float) -> Array:
     """A float32 scalar."""
     return np.asarray(value, np.float32)
+
+
+Converter = Callable[[MxnetBuilder, Node], Values]
+"""Makes a node Relax; see `mxnet_converters`."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from stages.errors import StageError
-from stages.importing.mxnet.mxnet_importer import (
+from stages.importing.description import attempted, description, shown_outputs
+from stages.importing.importer import Imported
+from stages.importing.mxnet.mxnet_importer import import_symbol
+from stages.importing.mxnet.symbol import Node, Symbol
+from stages.importing.mxnet.symbol_graph import (
     graph_inputs,
     heads_of,
     missing_parameters,
-    needed_nodes,
+    needed_positions,
+    output_names,
     stated_shape,
     unknown_operators,
-    walk,
 )
-from stages.importing.mxnet.symbol import Node, Symbol
 from stages.importing.unsupported import Unsupported, UnsupportedError
 from stages.kinds import Table
 from stages.options import ImportOptions
@@ -35,46 +36,43 @@ _BIPOLAR = {"bits": 1, "encoding": "bipolar"}
 _SIGNED = {"bits": 8, "encoding": "signed"}
 
 
-def describe(
+def describe_symbol(
     source: bytes, symbol: Symbol, params: Mapping[str, Array] | None, options: ImportOptions
 ) -> Table:
     """The table of `doit import`; what is unsupported is listed, not raised."""
     known: Mapping[str, Array] = params or {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    problems: tuple[Unsupported, ...] = unknown_operators(symbol)
-    missing = missing_parameters(symbol, known)
+    imported = _imported(symbol, params, options)
+    heads, cut = heads_of(symbol)
+    needed = [symbol.nodes[position] for position in needed_positions(symbol)]
+    inputs = graph_inputs(symbol, known)
+    return description(
+        form="BMXNet" if any(node.op.startswith("Q") for node in needed) else "MXNet",
+        source=source,
+        opset=symbol.version,
+        producer=_producer(symbol.version),
+        inputs=[_input(symbol, position, known, options) for position in inputs],
+        outputs=shown_outputs(output_names(symbol, heads), imported),
+        left_to_caller=[(node.op, node.name) for node in cut],
+        operators=(node.op for node in needed if node.op != "null"),
+        parameters=(int(value.size) for value in known.values()),
+        layers=[_layer(symbol, node, known) for node in needed if node.op in _LAYERS],
+        unsupported=imported.unsupported,
+    )
+
+
+def _imported(
+    symbol: Symbol, params: Mapping[str, Array] | None, options: ImportOptions
+) -> Imported:
+    """What importing gives; unknown operators and missing parameters are all it can tell then."""
+    problems = unknown_operators(symbol)
+    missing = missing_parameters(symbol, params or {})
     if missing and params is None:
         problems += (Unsupported("parameters", "the .params file is missing", ()),)
     elif missing:
         problems += (Unsupported("parameters", "they are missing", missing),)
-    elif not problems:
-        try:
-            result = walk(symbol, known, options)
-            shapes, problems = result.shapes, result.unsupported
-        except StageError as error:
-            problems = (Unsupported("input", str(error), ()),)
-    heads, cut = heads_of(symbol)
-    needed = [symbol.nodes[position] for position in sorted(needed_nodes(symbol))]
-    return {
-        "format": "BMXNet" if any(node.op.startswith("Q") for node in needed) else "MXNet",
-        "bytes": len(source),
-        "opset": symbol.version,
-        "producer": _producer(symbol.version),
-        "inputs": [
-            _input(symbol, position, known, options) for position in graph_inputs(symbol, known)
-        ],
-        "outputs": [
-            {"name": name, "shape": list(shapes[name]) if name in shapes else None}
-            for name in (symbol.nodes[position].name for position, _ in heads)
-        ],
-        "left_to_caller": [{"op": node.op, "layer": node.name} for node in cut],
-        "operators": dict(sorted(Counter(node.op for node in needed if node.op != "null").items())),
-        "parameters": sum(int(value.size) for value in known.values()),
-        "layers": [_layer(symbol, node, known) for node in needed if node.op in _LAYERS],
-        "unsupported": [
-            {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
-        ],
-    }
+    if problems:
+        return Imported(None, unsupported=problems)
+    return attempted(lambda: import_symbol(symbol, params or {}, options))
 
 
 def _producer(version: int) -> str:

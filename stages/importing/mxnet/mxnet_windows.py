@@ -10,7 +10,7 @@ from tvm import relax
 from stages.dialect import integer
 from stages.dialect.convolve import pad_spatial
 from stages.dialect.convolve import windows as sliding
-from stages.importing.mxnet.mxnet_builder import Walk
+from stages.importing.mxnet.mxnet_builder import MxnetBuilder
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.sliding_windows import MAX_EXTENT, Windows
 from stages.importing.unsupported import UnsupportedError
@@ -78,7 +78,13 @@ def counts(windows: Windows, extents: tuple[int, int]) -> Any:
 
 
 def convolve(
-    walk: Walk, data: Any, weight: Any, windows: Windows, groups: int, name: str, **zero_points: int
+    builder: MxnetBuilder,
+    data: Any,
+    weight: Any,
+    windows: Windows,
+    groups: int,
+    name: str,
+    **zero_points: int,
 ) -> Any:
     """Integer convolution of NHWC `data` with OHWI `weight`: int32 NHWC."""
     points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0, "pad_value": 0} | zero_points
@@ -86,15 +92,15 @@ def convolve(
         data, weight, strides=list(windows.strides), padding=list(windows.pads), groups=groups,
         dilation=list(windows.dilations), **points,
     )  # fmt: skip
-    return walk.emit(call, name)
+    return builder.emit(call, name)
 
 
 def float_convolve(
-    walk: Walk, data: Any, weight: Any, windows: Windows, groups: int, name: str
+    builder: MxnetBuilder, data: Any, weight: Any, windows: Windows, groups: int, name: str
 ) -> Any:
     """float32 convolution, NCHW by OIHW."""
     call = relax.op.nn.conv2d(
         data, weight, strides=list(windows.strides), padding=list(windows.pads),
         dilation=list(windows.dilations), groups=groups,
     )  # fmt: skip
-    return walk.emit(call, name)
+    return builder.emit(call, name)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.operators import OPERATORS
-from stages.importing.mxnet.mxnet_builder import Scalars, Value, Walk, real
+from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Scalars, real
 from stages.importing.mxnet.symbol import Node
+from stages.importing.relax_builder import Value
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import rescale
 
@@ -70,7 +71,7 @@ def product_range(
 
 
 def round_to(
-    walk: Walk,
+    builder: MxnetBuilder,
     data: Any,
     scale: Value,
     dtype: str,
@@ -85,5 +86,8 @@ def round_to(
     attrs = {"zero_point": 0, "low": low, "high": high, "dtype": dtype}
     if isinstance(data, np.ndarray) and isinstance(scale, np.ndarray):
         return np.array(OPERATORS["relax.qnn.rescale"].meaning(data, scale, **attrs))
-    operands = walk.tensor(data, f"{name}.data"), walk.tensor(scale, f"{name}.scale")
-    return walk.emit(rescale.rescale(*operands, **attrs), name)
+    operands = (
+        builder.held(data, f"{name}.data"),
+        builder.held(scale, f"{name}.scale"),
+    )
+    return builder.emit(rescale.rescale(*operands, **attrs), name)

@@ -10,18 +10,17 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.importing.onnx.integer_operators import present
-from stages.importing.onnx.onnx_builder import Dequantized, RelaxBuilder
+from stages.importing.onnx.onnx_builder import Dequantized, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.sliding_windows import MAX_EXTENT
-from stages.importing.transposed_convolution import Axis, Phases
+from stages.importing.transposed_convolution import Axis, TransposedConvolution
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers, qlinear
 
 Array = np.ndarray[Any, Any]
 
 
-def conv_transpose(builder: RelaxBuilder, node: Node) -> Any:
+def conv_transpose(builder: OnnxBuilder, node: Node) -> Any:
     """ConvTranspose of [N, C, H, W] or [N, C, W] with constant weights [C, M / groups, ...].
 
     Weights that constants are dequantized to stay integers: what computes with them goes on to be
@@ -34,22 +33,22 @@ def conv_transpose(builder: RelaxBuilder, node: Node) -> Any:
     def emit(call: Any, what: str) -> Any:
         return builder.emit(call, f"{layer}.{what}")
 
-    picture = builder.reshaped(builder.read(x), flat, f"{layer}.picture")
-    data, padding = phases.inside(picture, 2, emit)
+    image = builder.reshaped(builder.read(x), flat, f"{layer}.picture")
+    data, padding = phases.inside(image, 2, emit)
     call = relax.op.nn.conv2d(
         data, _filters(builder, w, phases, layer), strides=[1, 1], padding=padding,
         groups=phases.groups,
     )  # fmt: skip
     value = builder.emit(call, layer)
-    bias = node.inputs[2] if present(node, 2) else None
+    bias = node.inputs[2] if node.has(2) else None
     known = builder.known(bias) if bias else None
     if known is not None:
         every = phases.repeated(known.astype(np.float32)).reshape(1, -1, 1, 1)
         value = builder.emit(
             relax.op.add(value, builder.tensor(f"{bias}.phases", every)), f"{layer}.bias"
         )
-    apart = qlinear.nhwc(builder, value, f"{layer}.phases")
-    value = qlinear.nchw(builder, phases.pixels(apart, emit), f"{layer}.pixels")
+    channels_last = qlinear.nhwc(builder, value, f"{layer}.phases")
+    value = qlinear.nchw(builder, phases.pixels(channels_last, emit), f"{layer}.pixels")
     if bias and known is None:
         view = builder.reshaped(builder.read(bias), (1, -1, 1, 1), f"{layer}.bias_view")
         value = builder.emit(relax.op.add(value, view), f"{layer}.bias")
@@ -59,7 +58,7 @@ def conv_transpose(builder: RelaxBuilder, node: Node) -> Any:
     return builder.reshaped(value, (n, m, width), f"{layer}.line")
 
 
-def _phases(builder: RelaxBuilder, node: Node) -> tuple[tuple[int, ...], Phases]:
+def _phases(builder: OnnxBuilder, node: Node) -> tuple[tuple[int, ...], TransposedConvolution]:
     """The data's shape, and the geometry over it."""
     shape, weights = builder.shape(node.inputs[0]), builder.shape(node.inputs[1])
     groups, rank = int(node.attributes.get("group", 1)), len(shape) - 2
@@ -89,7 +88,7 @@ def _phases(builder: RelaxBuilder, node: Node) -> tuple[tuple[int, ...], Phases]
         for i in range(rank)
     ]
     rows = axes[0] if rank == 2 else Axis(1, 1, 1, 1, 1, 0)
-    phases = Phases(rows, axes[-1], groups)
+    phases = TransposedConvolution(rows, axes[-1], groups)
     phases.require_room(prod(weights[:2]))
     return shape, phases
 
@@ -129,7 +128,7 @@ def _ends(
     return pads[:rank], [natural[i] - pads[i] - pads[rank + i] for i in range(rank)]
 
 
-def _filters(builder: RelaxBuilder, tensor: str, phases: Phases, layer: str) -> Any:
+def _filters(builder: OnnxBuilder, tensor: str, phases: TransposedConvolution, layer: str) -> Any:
     """OIHW weights of the plain convolution; dequantized ones with one scale an output channel."""
     found = builder.dequantized.get(tensor)
     scales = None if found is None else _per_channel(found, found.scale, phases)
@@ -151,11 +150,11 @@ def _filters(builder: RelaxBuilder, tensor: str, phases: Phases, layer: str) -> 
 
 
 def _flat(weights: Array) -> Array:
-    """Weights of a picture."""
+    """Weights of an image."""
     return weights[:, :, None] if weights.ndim == 3 else weights
 
 
-def _per_channel(found: Dequantized, values: Array, phases: Phases) -> Array | None:
+def _per_channel(found: Dequantized, values: Array, phases: TransposedConvolution) -> Array | None:
     """Scales or zero points along the plain convolution's channels; None for other directions."""
     if values.size == 1:
         return values.reshape(())

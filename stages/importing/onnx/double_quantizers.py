@@ -87,7 +87,7 @@ def _unchanged(node: Node, constants: Mapping[str, Array]) -> str | None:
     return None
 
 
-def joined(graph: SourceGraph) -> SourceGraph:
+def join_double_quantizers(graph: SourceGraph) -> SourceGraph:
     """`graph` as ONNX Runtime executes it: of two pairs in a row the outer quantizers are left.
 
     Nodes keep their order and names; those in the middle give tensors that nothing reads.

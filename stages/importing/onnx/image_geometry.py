@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.dialect.calls import shape_of
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
-from stages.importing.sliding_windows import Windows, picture_windows
+from stages.importing.sliding_windows import Windows, image_windows
 from stages.importing.unsupported import UnsupportedError
+from stages.nodes import Var
 
 
-class Picture:
-    """The geometry of a convolution or pool of one or two dimensions, seen as two."""
+class ImageGeometry:
+    """Data and windows of a convolution or pool; a row [N, C, W] is an image one pixel high.
+
+    `shape` is that of the image, [N, C, H, W].
+    """
 
     def __init__(self, node: Node, shape: Sequence[int], kernel: Sequence[int]) -> None:
         rank = len(shape) - 2
@@ -21,24 +25,24 @@ class Picture:
                 f"reads a tensor of rank {len(shape)} with a kernel of {list(kernel)}; "
                 "one and two dimensions are accepted"
             )
-        self.is_line = rank == 1
-        self.shape = self.flat(shape)
+        self.is_row = rank == 1
+        self.shape = self.image_shape(shape)
         try:
-            self.windows: Windows = picture_windows(node.attributes, kernel, shape[2:])
+            self.windows: Windows = image_windows(node.attributes, kernel, shape[2:])
         except ValueError as error:
             raise UnsupportedError(str(error)) from error
 
-    def flat(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """A shape [.., .., W] as [.., .., 1, W]."""
-        return (*shape[:2], 1, *shape[2:]) if self.is_line else tuple(shape)
+    def image_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """A shape [.., .., W] of data or weights as [.., .., 1, W]."""
+        return (*shape[:2], 1, *shape[2:]) if self.is_row else tuple(shape)
 
-    def opened(self, builder: RelaxBuilder, value: Any, name: str) -> Any:
-        """Data as a picture."""
+    def to_image(self, builder: OnnxBuilder, value: Var, name: str) -> Var:
+        """Data as an image."""
         return builder.reshaped(value, self.shape, f"{name}.picture")
 
-    def closed(self, builder: RelaxBuilder, value: Any, name: str) -> Any:
-        """A picture in the rank the data had."""
-        if not self.is_line:
+    def from_image(self, builder: OnnxBuilder, value: Var, name: str) -> Var:
+        """An image in the rank the data had."""
+        if not self.is_row:
             return value
-        n, c, _, w = (int(extent) for extent in value.ty.shape)
+        n, c, _, w = shape_of(value.ty)
         return builder.reshaped(value, (n, c, w), f"{name}.line")

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.calls import BYTES
-from stages.importing.onnx.image_geometry import Picture
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.dialect.calls import BYTES, shape_of
+from stages.importing.onnx.image_geometry import ImageGeometry
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.quantize_linear import positive
+from stages.importing.onnx.weighted_layers import group_count
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
 from stages.numerics.quantization_grid import Grid
@@ -21,24 +22,19 @@ from stages.numerics.quantization_grid import grid as grid_of
 Array = np.ndarray[Any, Any]
 
 
-def present(node: Node, position: int) -> bool:
-    """Whether an optional input is there."""
-    return len(node.inputs) > position and bool(node.inputs[position])
-
-
-def grid_at(builder: RelaxBuilder, node: Node, scale: int, zero_point: int, dtype: str) -> Grid:
+def grid_at(builder: OnnxBuilder, node: Node, scale: int, zero_point: int, dtype: str) -> Grid:
     """The grid that two constant inputs say; a missing zero point is 0."""
     name = node.inputs[scale]
     scales = positive(builder.constant(name), name)
     points = np.zeros((), dtype)
-    if present(node, zero_point):
+    if node.has(zero_point):
         points = builder.constant(node.inputs[zero_point])
         if str(points.dtype) != dtype:
             raise UnsupportedError(f"has a zero point of {points.dtype} for values of {dtype}")
     return grid_of(scales, points)
 
 
-def byte_grid(builder: RelaxBuilder, node: Node, scale: int, zero_point: int, dtype: str) -> Grid:
+def byte_grid(builder: OnnxBuilder, node: Node, scale: int, zero_point: int, dtype: str) -> Grid:
     """A grid of bytes with one scale and zero point."""
     found = grid_at(builder, node, scale, zero_point, dtype)
     if not found.is_byte:
@@ -48,15 +44,15 @@ def byte_grid(builder: RelaxBuilder, node: Node, scale: int, zero_point: int, dt
     return found
 
 
-def output_grid(builder: RelaxBuilder, node: Node, scale: int, zero_point: int, like: str) -> Grid:
+def output_grid(builder: OnnxBuilder, node: Node, scale: int, zero_point: int, like: str) -> Grid:
     """The grid of a result: its type is the zero point's, or `like` where there is none."""
     dtype = like
-    if present(node, zero_point):
+    if node.has(zero_point):
         dtype = builder.dtype(node.inputs[zero_point])
     return byte_grid(builder, node, scale, zero_point, dtype)
 
 
-def _weights(builder: RelaxBuilder, tensor: str, grid: Grid, shape: Sequence[int]) -> Any:
+def _weights(builder: OnnxBuilder, tensor: str, grid: Grid, shape: Sequence[int]) -> Any:
     """Weights in a shape, with zero points that vary already subtracted (int16)."""
     if grid.offset is not None:
         if builder.is_constant(tensor):
@@ -67,32 +63,26 @@ def _weights(builder: RelaxBuilder, tensor: str, grid: Grid, shape: Sequence[int
     return builder.tensor(f"{tensor}.numerators", (values - points).reshape(tuple(shape)))
 
 
-def _check_bytes(builder: RelaxBuilder, *tensors: str) -> None:
+def _check_bytes(builder: OnnxBuilder, *tensors: str) -> None:
     for tensor in tensors:
         if builder.dtype(tensor) not in BYTES:
             raise UnsupportedError(f"reads '{tensor}' of {builder.dtype(tensor)}; bytes are read")
 
 
 def _sums(
-    builder: RelaxBuilder, node: Node, data: Any, weight: str, bias: Any,
+    builder: OnnxBuilder, node: Node, data: Any, weight: str, bias: Any,
     points: tuple[int, Grid],
-) -> tuple[Any, Picture]:  # fmt: skip
+) -> tuple[Any, ImageGeometry]:  # fmt: skip
     """The accumulators of a convolution, NHWC, and its geometry."""
-    shape, weight_shape = tuple(map(int, data.ty.shape)), builder.shape(weight)
-    groups = int(node.attributes.get("group", 1))
-    fits = groups >= 1 and len(shape) == len(weight_shape) and weight_shape[0] % groups == 0
-    if not fits or weight_shape[1] * groups != shape[1]:
-        raise UnsupportedError(
-            f"has weights of shape {list(weight_shape)} and {groups} groups for data of "
-            f"shape {list(shape)}"
-        )
-    picture = Picture(node, shape, weight_shape[2:])
-    windows = picture.windows
+    shape, weight_shape = shape_of(data.ty), builder.shape(weight)
+    groups = group_count(node, shape, weight_shape)
+    image = ImageGeometry(node, shape, weight_shape[2:])
+    windows = image.windows
     sums = qlinear.convolution(
         builder,
         node.layer,
-        picture.opened(builder, data, node.layer),
-        _weights(builder, weight, points[1], picture.flat(weight_shape)),
+        image.to_image(builder, data, node.layer),
+        _weights(builder, weight, points[1], image.image_shape(weight_shape)),
         bias,
         data_zero_point=points[0],
         weight_zero_point=points[1].offset or 0,
@@ -101,10 +91,10 @@ def _sums(
         dilation=windows.dilations,
         groups=groups,
     )
-    return sums, picture
+    return sums, image
 
 
-def qlinear_conv(builder: RelaxBuilder, node: Node) -> Any:
+def qlinear_conv(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearConv in one or two dimensions, weights per tensor or per output channel."""
     x, w = node.inputs[0], node.inputs[3]
     _check_bytes(builder, x, w)
@@ -116,34 +106,34 @@ def qlinear_conv(builder: RelaxBuilder, node: Node) -> Any:
     if weight.scale.size not in (1, channels) or weight.zero_point.size not in (1, channels):
         raise UnsupportedError(f"has {weight.scale.size} scales for {channels} channels")
     out = output_grid(builder, node, 6, 7, builder.dtype(x))
-    bias = builder.read(node.inputs[8], (channels,)) if present(node, 8) else None
-    sums, picture = _sums(builder, node, builder.read(x), w, bias, (data.point, weight))
+    bias = builder.read(node.inputs[8], (channels,)) if node.has(8) else None
+    sums, image = _sums(builder, node, builder.read(x), w, bias, (data.point, weight))
     factor = qlinear.output_factor(data, weight, out)
     result = qlinear.rescaled(builder, node.layer, sums, factor, out)
-    return picture.closed(builder, qlinear.nchw(builder, result, node.layer), node.layer)
+    return image.from_image(builder, qlinear.nchw(builder, result, node.layer), node.layer)
 
 
-def conv_integer(builder: RelaxBuilder, node: Node) -> Any:
+def conv_integer(builder: OnnxBuilder, node: Node) -> Any:
     """ConvInteger: int32 sums; the data's zero point may be computed."""
     x, w = node.inputs[:2]
     _check_bytes(builder, x, w)
     data, point = builder.read(x), 0
-    if present(node, 2):
+    if node.has(2):
         point_name = node.inputs[2]
         if point_name in builder.constants and builder.constant(point_name).size == 1:
             point = int(builder.constant(point_name).item())
         else:
             data = _moved(builder, data, point_name, (), node.layer)
     points = np.zeros((), np.int64)
-    if present(node, 3):
+    if node.has(3):
         points = builder.constant(node.inputs[3]).astype(np.int64)
     weight = Grid(np.ones((), np.float32), points, builder.dtype(w))
-    sums, picture = _sums(builder, node, data, w, None, (point, weight))
-    return picture.closed(builder, qlinear.nchw(builder, sums, node.layer), node.layer)
+    sums, image = _sums(builder, node, data, w, None, (point, weight))
+    return image.from_image(builder, qlinear.nchw(builder, sums, node.layer), node.layer)
 
 
 def _moved(
-    builder: RelaxBuilder, value: Any, zero_point: str, shape: Sequence[int], layer: str
+    builder: OnnxBuilder, value: Any, zero_point: str, shape: Sequence[int], layer: str
 ) -> Any:
     """`value - zero_point` as int32, the zero point computed or one per row or column."""
     wide = builder.emit(relax.op.astype(value, "int32"), f"{layer}.wide")
@@ -154,20 +144,20 @@ def _moved(
     return builder.emit(relax.op.subtract(wide, point), f"{layer}.moved")
 
 
-def matmul_integer(builder: RelaxBuilder, node: Node) -> Any:
+def matmul_integer(builder: OnnxBuilder, node: Node) -> Any:
     """MatMulInteger: int32 sums; zero points may be computed, per row of A or column of B."""
     return integer_product(builder, node, (0, 1), (2, 3))
 
 
 def integer_product(
-    builder: RelaxBuilder, node: Node, operands: tuple[int, int], points: tuple[int, int]
+    builder: OnnxBuilder, node: Node, operands: tuple[int, int], points: tuple[int, int]
 ) -> Any:
     """The int32 product of two inputs less the zero points that two other inputs hold."""
     _check_bytes(builder, *(node.inputs[i] for i in operands))
     values, offsets = [], []
     for side, (operand, position) in enumerate(zip(operands, points, strict=True)):
         value, offset = builder.read(node.inputs[operand]), 0
-        if present(node, position):
+        if node.has(position):
             name = node.inputs[position]
             if name in builder.constants and builder.constant(name).size == 1:
                 offset = int(builder.constant(name).item())
@@ -196,7 +186,7 @@ def integer_product(
     )
 
 
-def qlinear_matmul(builder: RelaxBuilder, node: Node) -> Any:
+def qlinear_matmul(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearMatMul, the second operand per tensor or per column."""
     a, b = node.inputs[0], node.inputs[3]
     _check_bytes(builder, a, b)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.dtypes import limits
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import views
 from stages.importing.unsupported import UnsupportedError
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 _WIDER = {dtype: ((np.dtype(np.int8), limits("int8")),) for dtype in ("int4", "int2")}
 
 
-def with_positive_scales(builder: RelaxBuilder, node: Node) -> Node:
+def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
     """A DequantizeLinear of constants that gives the same reals by scales above 0.
 
     The node itself where its scales are so already. UnsupportedError where they are not and it
@@ -46,9 +46,9 @@ def with_positive_scales(builder: RelaxBuilder, node: Node) -> Node:
     points = np.zeros(scale.shape, np.int64)
     if len(names) > 2:
         points = points + builder.constants[names[2]].astype(np.int64).reshape(scale.shape)
-    turned = seen.of_scale(np.where(scale == 0, 0, np.sign(scale)).astype(np.int64))
+    signs = seen.of_scale(np.where(scale == 0, 0, np.sign(scale)).astype(np.int64))
     # What a scale of 0 multiplies is 0: such integers become their zero point.
-    values = turned * (stored - seen.of_scale(points))
+    values = signs * (stored - seen.of_scale(points))
     if dtype.startswith("u"):
         points = _of_unsigned(points, scale, dtype)
     else:
@@ -69,7 +69,7 @@ def _of_unsigned(points: Array, scale: Array, dtype: str) -> Array:
 
 
 def _type_of(values: Array, points: Array, given: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that holds the turned integers: theirs, or bytes for those below 8 bits."""
+    """The type that holds integers with their signs: theirs, or bytes for those below 8 bits."""
     extremes = [int(each) for each in (values.min(), values.max(), points.min(), points.max())]
     low, high = limits(str(given))
     for dtype, (least, most) in ((given, (low, high)), *_WIDER.get(str(given), ())):

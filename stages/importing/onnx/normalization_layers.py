@@ -10,14 +10,13 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.mean_variance import Normalized, normalized
-from stages.importing.onnx.integer_operators import present
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.tensor_movement import normal
 from stages.importing.unsupported import UnsupportedError
 
 
-def layer_norm(builder: RelaxBuilder, node: Node) -> tuple[Any, Any, Any]:
+def layer_norm(builder: OnnxBuilder, node: Node) -> tuple[Any, Any, Any]:
     """LayerNormalization over an axis and all after it; also gives mean and 1 / deviation."""
     rank = len(builder.shape(node.inputs[0]))
     axis = normal(int(node.attributes.get("axis", -1)), rank)
@@ -27,21 +26,21 @@ def layer_norm(builder: RelaxBuilder, node: Node) -> tuple[Any, Any, Any]:
     return scaled, found.mean, found.factor
 
 
-def instance_norm(builder: RelaxBuilder, node: Node) -> Any:
-    """InstanceNormalization of [N, C, ...]: every channel of every picture on its own."""
-    shape = _picture(builder, node)
+def instance_norm(builder: OnnxBuilder, node: Node) -> Any:
+    """InstanceNormalization of [N, C, ...]: every channel of every image on its own."""
+    shape = _image(builder, node)
     x = builder.read(node.inputs[0])
     found = _normalized(builder, node, x, range(2, len(shape)))
     per_channel = (shape[1], *[1] * (len(shape) - 2))
     return _moved(builder, node, found.values, per_channel)
 
 
-def group_norm(builder: RelaxBuilder, node: Node) -> Any:
+def group_norm(builder: OnnxBuilder, node: Node) -> Any:
     """GroupNormalization of [N, C, ...], opset 21: groups of channels that lie together.
 
     Scale and bias are one a channel. Opset 18 had one a group, and was withdrawn for that.
     """
-    shape = _picture(builder, node)
+    shape = _image(builder, node)
     groups = int(node.attributes.get("num_groups", 0))
     if groups < 1 or shape[1] % groups:
         raise UnsupportedError(f"has {groups} groups for {shape[1]} channels")
@@ -52,14 +51,14 @@ def group_norm(builder: RelaxBuilder, node: Node) -> Any:
     return _moved(builder, node, value, (shape[1], *[1] * (len(shape) - 2)))
 
 
-def _picture(builder: RelaxBuilder, node: Node) -> tuple[int, ...]:
+def _image(builder: OnnxBuilder, node: Node) -> tuple[int, ...]:
     shape = builder.shape(node.inputs[0])
     if len(shape) < 3:
         raise UnsupportedError(f"reads a tensor of rank {len(shape)}; [N, C, ...] is accepted")
     return shape
 
 
-def _normalized(builder: RelaxBuilder, node: Node, x: Any, axes: Sequence[int]) -> Normalized:
+def _normalized(builder: OnnxBuilder, node: Node, x: Any, axes: Sequence[int]) -> Normalized:
     value = np.array(node.attributes.get("epsilon", 1e-5), np.float32)
     if not value >= 0:
         raise UnsupportedError(f"has the epsilon {value}; 0 and more are accepted")
@@ -67,10 +66,10 @@ def _normalized(builder: RelaxBuilder, node: Node, x: Any, axes: Sequence[int]) 
     return normalized(builder.emit, x, axes, epsilon, node.layer)
 
 
-def _moved(builder: RelaxBuilder, node: Node, value: Any, shape: tuple[int, ...] | None) -> Any:
+def _moved(builder: OnnxBuilder, node: Node, value: Any, shape: tuple[int, ...] | None) -> Any:
     """A value times the scale plus the bias that a node has, both seen in a shape if given."""
     for position, function, what in ((1, relax.op.multiply, "scaled"), (2, relax.op.add, "moved")):
-        if present(node, position):
+        if node.has(position):
             tensor = builder.read(node.inputs[position])
             if shape is not None:
                 if prod(builder.shape(node.inputs[position])) != prod(shape):

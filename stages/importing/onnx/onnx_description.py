@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from stages.errors import StageError
+from stages.importing.description import attempted, description, shown_outputs
+from stages.importing.graph_inputs import GraphInput
 from stages.importing.onnx.onnx_builder import STORED
-from stages.importing.onnx.onnx_importer import Converted, importable_outputs, quantization, walk
-from stages.importing.onnx.onnx_reader import QONNX, GraphInput, Node, SourceGraph, read
+from stages.importing.onnx.onnx_importer import import_graph, package_outputs, quantization
+from stages.importing.onnx.onnx_reader import QONNX, Node, SourceGraph, read
 from stages.importing.samples import draw
-from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
 
@@ -42,35 +41,27 @@ _KEEPS_VALUES = {
 }
 
 
-def describe(*, source: bytes, options: ImportOptions | None = None) -> Table:
+def describe_graph(source: bytes, options: ImportOptions) -> Table:
     """Everything `doit import` shows of an ONNX file; what is unsupported is listed, not raised.
 
     Raises StageError only for bytes that are no valid ONNX file at all.
     """
     graph = read(source)
-    problems: list[Unsupported] = []
-    shapes: dict[str, tuple[int, ...]] = {}
-    outputs, cut = importable_outputs(graph)
-    try:
-        converted: Converted = walk(graph, options or ImportOptions())
-        problems, shapes = list(converted.unsupported), converted.shapes
-    except StageError as error:
-        problems = [Unsupported("input", str(error), ())]
-    return {
-        "format": _format(graph),
-        "bytes": len(source),
-        "opset": graph.opset,
-        "producer": f"{graph.model.producer_name} {graph.model.producer_version}".strip(),
-        "inputs": [_input(graph, item) for item in graph.inputs],
-        "outputs": [{"name": name, "shape": _extents(shapes.get(name))} for name in outputs],
-        "left_to_caller": [{"op": node.op, "layer": node.layer} for node in cut],
-        "operators": dict(sorted(Counter(node.kind for node in graph.nodes).items())),
-        "parameters": sum(int(value.size) for value in graph.constants.values()),
-        "layers": _layers(graph),
-        "unsupported": [
-            {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
-        ],
-    }
+    outputs, cut = package_outputs(graph)
+    imported = attempted(lambda: import_graph(graph, options))
+    return description(
+        form=_format(graph),
+        source=source,
+        opset=graph.opset,
+        producer=f"{graph.model.producer_name} {graph.model.producer_version}".strip(),
+        inputs=[_input(graph, item) for item in graph.inputs],
+        outputs=shown_outputs(outputs, imported),
+        left_to_caller=[(node.op, node.layer) for node in cut],
+        operators=(node.kind for node in graph.nodes),
+        parameters=(int(value.size) for value in graph.constants.values()),
+        layers=_layers(graph),
+        unsupported=imported.unsupported,
+    )
 
 
 def _format(graph: SourceGraph) -> str:
@@ -86,7 +77,7 @@ def _format(graph: SourceGraph) -> str:
 
 
 def _input(graph: SourceGraph, item: GraphInput) -> Table:
-    table: Table = {"name": item.name, "dtype": item.dtype, "shape": list(item.shape)}
+    table: Table = {"name": item.name, "dtype": item.dtype, "shape": _extents(item.shape)}
     if item.dtype == "float32":
         sample = draw(graph, item.name)(np.random.default_rng(0), (4096,))
         return table | {"smallest": float(sample.min()), "largest": float(sample.max())}

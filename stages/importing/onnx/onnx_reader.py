@@ -14,8 +14,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
+from stages.importing.graph_inputs import GraphInput
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
-from stages.importing.onnx.channels_last import turn_channels_last
+from stages.importing.onnx.channels_last_operators import write_channels_first
 from stages.importing.onnx.domains import NEWEST_OPSET as NEWEST_OPSET
 from stages.importing.onnx.domains import QONNX as QONNX
 from stages.importing.onnx.domains import domains, graphs_of, name_domains, sort_nodes
@@ -59,14 +60,9 @@ class Node:
         """The operator with its domain unless that is ONNX's own, such as `Conv`."""
         return f"{self.domain}.{self.op}" if self.domain else self.op
 
-
-@dataclass(frozen=True)
-class GraphInput:
-    """An input to feed; extents the file leaves open are None."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
+    def has(self, position: int) -> bool:
+        """Whether an operand is there; optional ones may be left out."""
+        return len(self.inputs) > position and bool(self.inputs[position])
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ def read(source: bytes) -> SourceGraph:
             f"the file is not valid ONNX: {reason}",
             hint="export it again, or see what `onnx.checker` says about it",
         ) from error
-    turn_channels_last(model)
+    write_channels_first(model)
     return SourceGraph(
         model=model,
         opset=opset,

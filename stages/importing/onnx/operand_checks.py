@@ -47,7 +47,7 @@ _WEIGHTED = frozenset(
 """Operators whose constant operands are weights, scales or thresholds."""
 
 
-def check(node: Node, constants: Mapping[str, Array]) -> None:
+def check_operands(node: Node, constants: Mapping[str, Array]) -> None:
     """UnsupportedError for an operand left out, and for weights that no sum can be made of.
 
     Other constants may be infinite, as masks are, but not NaN.

@@ -24,7 +24,7 @@ from stages.importing.onnx.oracle_quantizers import (
     Quant,
     Trunc,
 )
-from stages.importing.sliding_windows import Windows, picture_windows
+from stages.importing.sliding_windows import Windows, image_windows
 
 Array = np.ndarray[Any, Any]
 
@@ -54,8 +54,8 @@ class BatchNormalization(_Replacement):
 
 
 def opened(x: Array, attributes: Mapping[str, Any]) -> tuple[Array, Windows]:
-    """Data [N, C, W] as [N, C, 1, W], and its windows with a height of 1; pictures as they are."""
-    windows = picture_windows(attributes, attributes["kernel_shape"], x.shape[2:])
+    """Data [N, C, W] as [N, C, 1, W], and its windows with a height of 1; images as they are."""
+    windows = image_windows(attributes, attributes["kernel_shape"], x.shape[2:])
     return x if x.ndim == 4 else x[:, :, np.newaxis], windows
 
 
@@ -68,9 +68,9 @@ class Conv(_Replacement):
         if x.ndim not in (3, 4):
             return self._elsewhere(x, weight, bias, **attributes)
         attributes["kernel_shape"] = weight.shape[2:]
-        picture, windows = opened(x, attributes)
+        image, windows = opened(x, attributes)
         filters = weight.reshape(*weight.shape[:2], *windows.kernel)
-        result = arithmetic.conv2d(picture, filters, windows, attributes.get("group") or 1)
+        result = arithmetic.conv2d(image, filters, windows, attributes.get("group") or 1)
         result = result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :])
         return (result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2)),)
 
@@ -108,8 +108,8 @@ class MaxPool(_Replacement):
         is_plain = x.ndim in (3, 4) and len(self.onnx_node.output) == 1
         if not is_plain or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        picture, windows = opened(x, attributes)
-        result = arithmetic.max_pool2d(picture, windows)
+        image, windows = opened(x, attributes)
+        result = arithmetic.max_pool2d(image, windows)
         return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 
@@ -119,9 +119,9 @@ class AveragePool(_Replacement):
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
         if x.ndim not in (3, 4) or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        picture, windows = opened(x, attributes)
+        image, windows = opened(x, attributes)
         include = bool(attributes.get("count_include_pad"))
-        result = arithmetic.average_pool2d(picture, windows, include)
+        result = arithmetic.average_pool2d(image, windows, include)
         return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from math import prod
 from typing import Any
@@ -11,40 +10,58 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import dtype_of
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import Converter, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.tensor_movement import ints, normal
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import float_elementwise as functions
 
-Converter = Callable[[RelaxBuilder, Node], Any]
-
 
 def unary(function: Any) -> Converter:
     """A converter of an operator of one tensor."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         return builder.emit(function(builder.read(node.inputs[0])), node.layer)
 
     return convert
 
 
+def elementwise(function: Any) -> Converter:
+    """A converter of a binary operator that broadcasts as NumPy does."""
+
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
+        left, right = (builder.read(tensor) for tensor in node.inputs)
+        return builder.emit(function(left, right), node.layer)
+
+    return convert
+
+
+def relu(builder: OnnxBuilder, node: Node) -> Any:
+    """Relu."""
+    return builder.emit(relax.op.nn.relu(builder.read(node.inputs[0])), node.layer)
+
+
+def sign(builder: OnnxBuilder, node: Node) -> Any:
+    """Sign: -1, 0 or 1."""
+    return builder.emit(relax.op.sign(builder.read(node.inputs[0])), node.layer)
+
+
 def variadic(function: Any) -> Converter:
     """A converter of an operator that joins any number of tensors, two by two."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         values = [builder.read(tensor) for tensor in node.inputs]
         return reduce(lambda a, b: builder.emit(function(a, b), node.layer), values)
 
     return convert
 
 
-def constant(builder: RelaxBuilder, value: float, like: Any, name: str) -> Any:
+def constant(builder: OnnxBuilder, value: float, like: Any, name: str) -> Any:
     """A scalar parameter of the type of `like`."""
     return builder.tensor(name, np.array(value, dtype_of(like.ty)))
 
 
-def affine(builder: RelaxBuilder, x: Any, factor: float, offset: float, name: str) -> Any:
+def affine(builder: OnnxBuilder, x: Any, factor: float, offset: float, name: str) -> Any:
     """`x * factor + offset`, each rounded."""
     scaled = relax.op.multiply(x, constant(builder, factor, x, f"{name}.factor"))
     product = builder.emit(scaled, f"{name}.scaled")
@@ -53,7 +70,7 @@ def affine(builder: RelaxBuilder, x: Any, factor: float, offset: float, name: st
     )
 
 
-def clip(builder: RelaxBuilder, node: Node) -> Any:
+def clip(builder: OnnxBuilder, node: Node) -> Any:
     """Clip with constant limits, from attributes (before opset 11) or inputs."""
     x = builder.read(node.inputs[0])
     kind = np.dtype(dtype_of(x.ty))
@@ -71,13 +88,13 @@ def clip(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.clip(x, number(low), number(high)), node.layer)
 
 
-def leaky_relu(builder: RelaxBuilder, node: Node) -> Any:
+def leaky_relu(builder: OnnxBuilder, node: Node) -> Any:
     """LeakyRelu: negative values times a slope."""
     alpha = float(np.float32(node.attributes.get("alpha", 0.01)))
     return builder.emit(functions.leaky_relu(builder.read(node.inputs[0]), alpha=alpha), node.layer)
 
 
-def elu(builder: RelaxBuilder, node: Node) -> Any:
+def elu(builder: OnnxBuilder, node: Node) -> Any:
     """Elu: negative values become `alpha * (e^x - 1)`."""
     x = builder.read(node.inputs[0])
     alpha = float(np.float32(node.attributes.get("alpha", 1.0)))
@@ -92,7 +109,7 @@ def elu(builder: RelaxBuilder, node: Node) -> Any:
 def softmax(function: Any) -> Converter:
     """A converter of Softmax or LogSoftmax along an axis; before opset 13, over all from it on."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         shape, layer = builder.shape(node.inputs[0]), node.layer
         is_old = builder.opset < 13
         axis = normal(int(node.attributes.get("axis", 1 if is_old else -1)), len(shape))
@@ -111,14 +128,14 @@ def softmax(function: Any) -> Converter:
     return convert
 
 
-def gelu(builder: RelaxBuilder, node: Node) -> Any:
+def gelu(builder: OnnxBuilder, node: Node) -> Any:
     """Gelu by the error function."""
     if str(node.attributes.get("approximate", "none")) != "none":
         raise UnsupportedError("approximates by tanh; the error function is accepted")
     return builder.emit(functions.gelu(builder.read(node.inputs[0])), node.layer)
 
 
-def hard_sigmoid(builder: RelaxBuilder, node: Node) -> Any:
+def hard_sigmoid(builder: OnnxBuilder, node: Node) -> Any:
     """HardSigmoid, and HardSwish, which multiplies by it (alpha 1/6, beta 1/2)."""
     is_swish = node.op == "HardSwish"
     alpha = 1 / 6 if is_swish else float(node.attributes.get("alpha", 0.2))
@@ -129,7 +146,7 @@ def hard_sigmoid(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.multiply(x, gate), node.layer) if is_swish else gate
 
 
-def power(builder: RelaxBuilder, node: Node) -> Any:
+def power(builder: OnnxBuilder, node: Node) -> Any:
     """Pow: products for small whole exponents, a square root for 1/2."""
     x = builder.read(node.inputs[0])
     exponent = builder.known(node.inputs[1])
@@ -146,7 +163,7 @@ def power(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(functions.power(x, power_of), node.layer)
 
 
-def reciprocal(builder: RelaxBuilder, node: Node) -> Any:
+def reciprocal(builder: OnnxBuilder, node: Node) -> Any:
     """Reciprocal."""
     x = builder.read(node.inputs[0])
     return builder.emit(
@@ -154,7 +171,7 @@ def reciprocal(builder: RelaxBuilder, node: Node) -> Any:
     )
 
 
-def divide(builder: RelaxBuilder, node: Node) -> Any:
+def divide(builder: OnnxBuilder, node: Node) -> Any:
     """Div of floats."""
     left, right = (builder.read(tensor) for tensor in node.inputs)
     if dtype_of(left.ty) != "float32":
@@ -162,7 +179,7 @@ def divide(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.divide(left, right), node.layer)
 
 
-def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
+def batch_norm(builder: OnnxBuilder, node: Node) -> Any:
     """BatchNormalization at inference with constant statistics: one factor and one offset.
 
     ONNX Runtime computes `scale * (1 / sqrt(var + epsilon))` and `bias - mean * that` beforehand,
@@ -189,7 +206,7 @@ def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(moved, f"{node.layer}.moved")
 
 
-def lrn(builder: RelaxBuilder, node: Node) -> Any:
+def lrn(builder: OnnxBuilder, node: Node) -> Any:
     """LRN with an exponent of 0.5, 0.75 or 1, which square roots compute."""
     x = builder.read(node.inputs[0])
     channels = builder.shape(node.inputs[0])[1]
@@ -215,7 +232,7 @@ def lrn(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.divide(x, base), node.layer)
 
 
-def _root(builder: RelaxBuilder, base: Any, exponent: float, name: str) -> Any:
+def _root(builder: OnnxBuilder, base: Any, exponent: float, name: str) -> Any:
     root = builder.emit(relax.op.sqrt(base), f"{name}.root")
     if exponent == 0.5:
         return root
@@ -226,7 +243,7 @@ def _root(builder: RelaxBuilder, base: Any, exponent: float, name: str) -> Any:
 def reducing(function: Any) -> Converter:
     """A converter of a reduction over constant axes, all of them where none is named."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         rank = len(builder.shape(node.inputs[0]))
         axes = ints(builder, node, 1, "axes")
         if not axes and node.attributes.get("noop_with_empty_axes"):
@@ -242,7 +259,7 @@ def reducing(function: Any) -> Converter:
 def global_pool(function: Any) -> Converter:
     """A converter of a reduction over every axis but batch and channels, which stay as 1."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         rank = len(builder.shape(node.inputs[0]))
         if rank < 3:
             raise UnsupportedError(f"reads a tensor of rank {rank}; [N, C, ...] is accepted")

@@ -1,4 +1,4 @@
-"""Converters of float and integer pools, and of convolutions of any rank accepted."""
+"""Converters of pools over floats and integers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from tvm import relax
 
 from stages.dialect.calls import dtype_of
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.onnx.image_geometry import Picture
-from stages.importing.onnx.integer_operators import present
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.image_geometry import ImageGeometry
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.sliding_windows import Windows
 from stages.importing.unsupported import UnsupportedError
@@ -23,19 +22,21 @@ from stages.numerics.onnx_layers import window_sum2d
 Array = np.ndarray[Any, Any]
 
 
-def picture_of(builder: RelaxBuilder, node: Node) -> Picture:
+def pool_geometry(builder: OnnxBuilder, node: Node) -> ImageGeometry:
     """The geometry of a pool, its last windows reaching past the padding if it rounds up."""
     if any(node.outputs[1:]):
         raise UnsupportedError("gives the indices of the largest values; only the values")
-    picture = Picture(node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ()))
-    windows = picture.windows
+    image = ImageGeometry(
+        node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ())
+    )
+    windows = image.windows
     for i in (0, 1):
         reach = windows.dilations[i] * (windows.kernel[i] - 1)
         if max(windows.pads[i], windows.pads[i + 2]) > reach:
             raise UnsupportedError("has pads as large as its kernel")
     if node.attributes.get("ceil_mode"):
-        picture.windows = _rounded_up(windows, picture.shape[2:])
-    return picture
+        image.windows = _rounded_up(windows, image.shape[2:])
+    return image
 
 
 def _rounded_up(windows: Windows, extents: Sequence[int]) -> Windows:
@@ -52,13 +53,13 @@ def _rounded_up(windows: Windows, extents: Sequence[int]) -> Windows:
     return replace(windows, pads=(pads[0], pads[1], pads[2], pads[3]))
 
 
-def max_pool(builder: RelaxBuilder, node: Node) -> Any:
+def max_pool(builder: OnnxBuilder, node: Node) -> Any:
     """MaxPool of floats or bytes; padding never wins."""
-    picture = picture_of(builder, node)
-    x = picture.opened(builder, builder.read(node.inputs[0]), node.layer)
-    windows = picture.windows
+    image = pool_geometry(builder, node)
+    x = image.to_image(builder, builder.read(node.inputs[0]), node.layer)
+    windows = image.windows
     if windows.dilations != (1, 1):
-        result = _dilated(builder, node, x, windows, picture.shape)
+        result = _dilated(builder, node, x, windows, image.shape)
     elif dtype_of(x.ty) == "float32":
         call = relax.op.nn.max_pool2d(
             x,
@@ -71,11 +72,11 @@ def max_pool(builder: RelaxBuilder, node: Node) -> Any:
         result = qlinear.max_pool(
             builder, node.layer, x, windows.kernel, windows.strides, windows.pads
         )
-    return picture.closed(builder, result, node.layer)
+    return image.from_image(builder, result, node.layer)
 
 
 def _dilated(
-    builder: RelaxBuilder, node: Node, x: Any, windows: Windows, shape: Sequence[int]
+    builder: OnnxBuilder, node: Node, x: Any, windows: Windows, shape: Sequence[int]
 ) -> Any:
     """The largest of shifted slices, one a position of the window."""
     if windows.kernel[0] * windows.kernel[1] > 1024:
@@ -99,21 +100,21 @@ def _dilated(
     return result
 
 
-def averaging(builder: RelaxBuilder, node: Node) -> tuple[Picture, Array]:
+def averaging(builder: OnnxBuilder, node: Node) -> tuple[ImageGeometry, Array]:
     """The geometry of an average pool, and how many values each window averages.
 
     The count is float32, [] where it is the same everywhere, else NHWC [1, OH, OW, 1].
     """
-    picture = picture_of(builder, node)
-    if picture.windows.dilations != (1, 1):
+    image = pool_geometry(builder, node)
+    if image.windows.dilations != (1, 1):
         raise UnsupportedError("averages dilated windows; only neighbouring values are averaged")
     kernel = node.attributes.get("kernel_shape", ())
-    stated = Picture(node, builder.shape(node.inputs[0]), kernel).windows
-    windows, include = picture.windows, bool(node.attributes.get("count_include_pad"))
+    stated = ImageGeometry(node, builder.shape(node.inputs[0]), kernel).windows
+    windows, include = image.windows, bool(node.attributes.get("count_include_pad"))
     lengths = []
     for i in (0, 1):
-        extent = picture.shape[2 + i]
-        starts = np.arange(windows.output_extents(picture.shape[2:])[i]) * windows.strides[i]
+        extent = image.shape[2 + i]
+        starts = np.arange(windows.output_extents(image.shape[2:])[i]) * windows.strides[i]
         ends = starts + windows.kernel[i]
         low, high = windows.pads[i], windows.pads[i] + extent
         if include:
@@ -125,15 +126,15 @@ def averaging(builder: RelaxBuilder, node: Node) -> tuple[Picture, Array]:
     if result.min() < 1:
         raise UnsupportedError("has windows that hold nothing but padding")
     if (result == result[0, 0]).all():
-        return picture, np.asarray(result[0, 0])
-    return picture, np.asarray(result[None, :, :, None])
+        return image, np.asarray(result[0, 0])
+    return image, np.asarray(result[None, :, :, None])
 
 
-def average_pool(builder: RelaxBuilder, node: Node) -> Any:
+def average_pool(builder: OnnxBuilder, node: Node) -> Any:
     """AveragePool of floats; sums are exact up to one rounding."""
-    picture, count = averaging(builder, node)
-    windows, layer = picture.windows, node.layer
-    x = picture.opened(builder, builder.read(node.inputs[0]), layer)
+    image, count = averaging(builder, node)
+    windows, layer = image.windows, node.layer
+    x = image.to_image(builder, builder.read(node.inputs[0]), layer)
     call = window_sum2d(
         qlinear.nhwc(builder, x, layer),
         kernel=list(windows.kernel),
@@ -144,62 +145,4 @@ def average_pool(builder: RelaxBuilder, node: Node) -> Any:
     sums = builder.emit(call, layer)
     divided = relax.op.divide(sums, builder.tensor(f"{layer}.count", count))
     average = builder.emit(divided, f"{layer}.average")
-    return picture.closed(builder, qlinear.nchw(builder, average, layer), layer)
-
-
-def conv(builder: RelaxBuilder, node: Node) -> Any:
-    """Conv of floats in one or two dimensions."""
-    x, weight = node.inputs[:2]
-    shape, weight_shape = builder.shape(x), builder.shape(weight)
-    groups = int(node.attributes.get("group", 1))
-    if (
-        groups < 1
-        or len(shape) != len(weight_shape)
-        or weight_shape[1] * groups != shape[1]
-        or weight_shape[0] % groups
-    ):
-        raise UnsupportedError(
-            f"has weights of shape {list(weight_shape)} and {groups} groups for data of "
-            f"shape {list(shape)}"
-        )
-    picture = Picture(node, shape, weight_shape[2:])
-    windows = picture.windows
-    filters = builder.read(weight)
-    call = relax.op.nn.conv2d(
-        picture.opened(builder, builder.read(x), node.layer),
-        builder.reshaped(filters, picture.flat(weight_shape), f"{node.layer}.filters"),
-        strides=list(windows.strides),
-        padding=list(windows.pads),
-        dilation=list(windows.dilations),
-        groups=groups,
-    )
-    result = builder.emit(call, node.layer)
-    if present(node, 2):
-        bias = builder.reshaped(
-            builder.read(node.inputs[2]), (1, weight_shape[0], 1, 1), f"{node.layer}.bias_view"
-        )
-        result = builder.emit(relax.op.add(result, bias), f"{node.layer}.bias")
-    return picture.closed(builder, result, node.layer)
-
-
-def gemm(builder: RelaxBuilder, node: Node) -> Any:
-    """Gemm: `alpha * A @ B + beta * C`."""
-    layer = node.layer
-    a, b = (builder.read(tensor) for tensor in node.inputs[:2])
-    if node.attributes.get("transA"):
-        a = builder.emit(relax.op.permute_dims(a, [1, 0]), f"{layer}.a")
-    if node.attributes.get("transB"):
-        b = builder.emit(relax.op.permute_dims(b, [1, 0]), f"{layer}.b")
-    result = _times(builder, node, builder.emit(relax.op.matmul(a, b), layer), "alpha")
-    if not present(node, 2):
-        return result
-    bias = _times(builder, node, builder.read(node.inputs[2]), "beta")
-    return builder.emit(relax.op.add(result, bias), f"{layer}.bias")
-
-
-def _times(builder: RelaxBuilder, node: Node, value: Any, attribute: str) -> Any:
-    factor = float(node.attributes.get(attribute, 1.0))
-    if factor == 1.0:
-        return value
-    constant = builder.tensor(f"{node.layer}.{attribute}", np.array(factor, np.float32))
-    return builder.emit(relax.op.multiply(value, constant), f"{node.layer}.{attribute}_scaled")
+    return image.from_image(builder, qlinear.nchw(builder, average, layer), layer)

@@ -1,120 +1,60 @@
-"""Converters of convolutions, matrix products, pools and changes of shape."""
+"""Converters of layers that networks with quantizers (QONNX, FINN) have otherwise than others.
+
+Every tensor of such a network is float32, and qonnx's executor says what an operator gives. So
+these converters accept less than those of the same operators beside them, or keep another order
+of roundings.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from stages.importing.onnx.image_geometry import Picture
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.image_geometry import ImageGeometry
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
+from stages.importing.onnx.pooling import max_pool, pool_geometry
 from stages.importing.unsupported import UnsupportedError
+from stages.nodes import Var
+from stages.numerics import qonnx_operators
 
 
-def conv(builder: RelaxBuilder, node: Node) -> Any:
-    """Conv in one or two dimensions; a bias becomes an addition."""
-    x_shape, weight_shape = builder.shape(node.inputs[0]), builder.shape(node.inputs[1])
-    groups = int(node.attributes.get("group", 1))
-    picture = Picture(node, x_shape, weight_shape[2:])
-    if groups < 1 or weight_shape[1] * groups != x_shape[1] or weight_shape[0] % groups:
-        raise UnsupportedError(
-            f"has weights of shape {list(weight_shape)} and {groups} groups for "
-            f"{x_shape[1]} input channels"
-        )
-    windows, filters = picture.windows, picture.flat(weight_shape)
-    call = relax.op.nn.conv2d(
-        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
-        _reshaped(builder, node.inputs[1], filters, f"{node.layer}.filters"),
-        strides=list(windows.strides),
-        padding=list(windows.pads),
-        dilation=list(windows.dilations),
-        groups=groups,
-    )
-    result = builder.emit(call, node.layer)
-    if len(node.inputs) > 2 and node.inputs[2]:
-        bias_shape = (1, weight_shape[0], 1, 1)
-        bias = _reshaped(builder, node.inputs[2], bias_shape, f"{node.layer}.bias_view")
-        result = builder.emit(relax.op.add(result, bias), f"{node.layer}.bias")
-    return picture.closed(builder, result, node.layer)
-
-
-def gemm(builder: RelaxBuilder, node: Node) -> Any:
-    """Gemm: `alpha * x @ w + beta * bias`."""
-    if node.attributes.get("transA"):
-        raise UnsupportedError("transposes its first input; only its second may be transposed")
-    weight = builder.read(node.inputs[1])
-    if node.attributes.get("transB"):
-        call = relax.op.permute_dims(weight, [1, 0])
-        weight = builder.emit(call, f"{node.layer}.transposed")
-    result = builder.emit(relax.op.matmul(builder.read(node.inputs[0]), weight), node.layer)
-    result = _scaled(builder, node, result, "alpha")
-    if len(node.inputs) < 3 or not node.inputs[2]:
-        return result
-    bias = _scaled(builder, node, builder.read(node.inputs[2]), "beta")
-    return builder.emit(relax.op.add(result, bias), f"{node.layer}.bias")
-
-
-def _scaled(builder: RelaxBuilder, node: Node, value: Any, attribute: str) -> Any:
-    factor = float(node.attributes.get(attribute, 1.0))
-    if factor == 1.0:
-        return value
-    name = f"{node.layer}.{attribute}"
-    constant = builder.parameter(name, np.array(factor, np.float32))
-    return builder.emit(relax.op.multiply(value, constant), f"{name}_scaled")
-
-
-def matmul(builder: RelaxBuilder, node: Node) -> Any:
-    """MatMul as NumPy has it."""
-    left, right = (builder.read(tensor) for tensor in node.inputs)
-    return builder.emit(relax.op.matmul(left, right), node.layer)
-
-
-def max_pool(builder: RelaxBuilder, node: Node) -> Any:
+def qonnx_max_pool(builder: OnnxBuilder, node: Node) -> Var:
     """MaxPool in one or two dimensions, padding excluded."""
-    picture = _pool_picture(builder, node)
-    windows = picture.windows
-    call = relax.op.nn.max_pool2d(
-        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
-        pool_size=list(windows.kernel),
-        strides=list(windows.strides),
-        padding=list(windows.pads),
-        dilation=list(windows.dilations),
-    )
-    return picture.closed(builder, builder.emit(call, node.layer), node.layer)
+    _check_windows(node)
+    return max_pool(builder, node)
 
 
-def average_pool(builder: RelaxBuilder, node: Node) -> Any:
+def qonnx_average_pool(builder: OnnxBuilder, node: Node) -> Var:
     """AveragePool in one or two dimensions."""
-    picture = _pool_picture(builder, node)
-    windows = picture.windows
+    image = _simple_geometry(builder, node)
+    windows = image.windows
     call = relax.op.nn.avg_pool2d(
-        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
+        image.to_image(builder, builder.read(node.inputs[0]), node.layer),
         pool_size=list(windows.kernel),
         strides=list(windows.strides),
         padding=list(windows.pads),
         dilation=list(windows.dilations),
         count_include_pad=bool(node.attributes.get("count_include_pad", 0)),
     )
-    return picture.closed(builder, builder.emit(call, node.layer), node.layer)
+    return image.from_image(builder, builder.emit(call, node.layer), node.layer)
 
 
-def global_average_pool(builder: RelaxBuilder, node: Node) -> Any:
+def global_average_pool(builder: OnnxBuilder, node: Node) -> Var:
     """GlobalAveragePool: the mean over height and width, which stay as extents of 1."""
     rank = len(builder.shape(node.inputs[0]))
     if rank not in (3, 4):
-        raise UnsupportedError(f"reads a tensor of rank {rank}; [N, C, W] or [N, C, H, W] is")
+        raise UnsupportedError(
+            f"reads a tensor of rank {rank}; [N, C, W] or [N, C, H, W] is accepted"
+        )
     return _mean(builder, node, True)
 
 
-def _mean(builder: RelaxBuilder, node: Node, keepdims: bool) -> Any:
-    """The mean over height and width, of a line over its width, seen as a picture."""
+def _mean(builder: OnnxBuilder, node: Node, keepdims: bool) -> Var:
+    """The mean over height and width, of a row [N, C, W] over its width."""
     shape = builder.shape(node.inputs[0])
-    picture = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
-    x = builder.reshaped(builder.read(node.inputs[0]), picture, f"{node.layer}.picture")
+    image = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
+    x = builder.reshaped(builder.read(node.inputs[0]), image, f"{node.layer}.picture")
     call = relax.op.mean(x, axis=[2, 3], keepdims=keepdims)
     result = builder.emit(call, node.layer)
     if keepdims and len(shape) == 3:
@@ -122,11 +62,11 @@ def _mean(builder: RelaxBuilder, node: Node, keepdims: bool) -> Any:
     return result
 
 
-def reduce_mean(builder: RelaxBuilder, node: Node) -> Any:
+def reduce_mean(builder: OnnxBuilder, node: Node) -> Var:
     """ReduceMean over height and width of [N, C, H, W], or over the width of [N, C, W]."""
     rank = len(builder.shape(node.inputs[0]))
     axes = node.attributes.get("axes")
-    if len(node.inputs) > 1 and node.inputs[1]:
+    if node.has(1):
         axes = builder.constant(node.inputs[1]).ravel().tolist()
     found = sorted(int(axis) % rank for axis in axes or ())
     if rank not in (3, 4) or found != list(range(2, rank)):
@@ -136,103 +76,54 @@ def reduce_mean(builder: RelaxBuilder, node: Node) -> Any:
     return _mean(builder, node, bool(node.attributes.get("keepdims", 1)))
 
 
-def identity(builder: RelaxBuilder, node: Node) -> Any:
-    """Identity and, at inference, Dropout."""
-    if any(node.outputs[1:]):
-        raise UnsupportedError("gives a mask; export the model for inference")
-    if len(node.inputs) > 2 and node.inputs[2] and builder.constant(node.inputs[2]).any():
+def qonnx_clip(builder: OnnxBuilder, node: Node) -> Var:
+    """Clip with constant limits, from attributes (before opset 11) or inputs."""
+    limits = [node.attributes.get("min", -np.inf), node.attributes.get("max", np.inf)]
+    for position, tensor in enumerate(node.inputs[1:3]):
+        if tensor:
+            limits[position] = float(builder.constant(tensor).item())
+    low, high = (float(np.float32(limit)) for limit in limits)
+    if np.isnan(low) or np.isnan(high) or low > high:
+        raise UnsupportedError(f"clips to {low} .. {high}, which holds no value")
+    x = builder.read(node.inputs[0])
+    if low == 0 and high == np.inf:
+        return builder.emit(relax.op.nn.relu(x), node.layer)
+    largest = float(np.finfo(np.float32).max)
+    low, high = max(low, -largest), min(high, largest)
+    return builder.emit(relax.op.clip(x, low, high), node.layer)
+
+
+def qonnx_batch_norm(builder: OnnxBuilder, node: Node) -> Var:
+    """BatchNormalization at inference, channels along axis 1."""
+    if node.attributes.get("training_mode"):
         raise UnsupportedError("is in training mode; export the model for inference")
-    return builder.read(node.inputs[0])
-
-
-def transpose(builder: RelaxBuilder, node: Node) -> Any:
-    """Transpose; without a permutation the axes are reversed."""
-    rank = len(builder.shape(node.inputs[0]))
-    order = [int(axis) for axis in node.attributes.get("perm") or range(rank)[::-1]]
-    return builder.emit(relax.op.permute_dims(builder.read(node.inputs[0]), order), node.layer)
-
-
-def flatten(builder: RelaxBuilder, node: Node) -> Any:
-    """Flatten to two dimensions."""
-    shape = builder.shape(node.inputs[0])
-    axis = int(node.attributes.get("axis", 1))
-    axis += len(shape) if axis < 0 else 0
-    if not 0 <= axis <= len(shape):
-        raise UnsupportedError(f"flattens at axis {axis} of a rank-{len(shape)} tensor")
-    return _reshape(builder, node, (prod(shape[:axis]), prod(shape[axis:])))
-
-
-def reshape(builder: RelaxBuilder, node: Node) -> Any:
-    """Reshape to a constant shape, with ONNX's 0 (keep) and -1 (the rest)."""
-    old = builder.shape(node.inputs[0])
-    new = [int(extent) for extent in builder.constant(node.inputs[1]).ravel()]
-    if not node.attributes.get("allowzero"):
-        new = [old[i] if e == 0 and i < len(old) else e for i, e in enumerate(new)]
-    if new.count(-1) == 1:
-        known = -prod(new)
-        if known > 0:
-            new[new.index(-1)] = prod(old) // known
-    return _reshape(builder, node, new)
-
-
-def squeeze(builder: RelaxBuilder, node: Node) -> Any:
-    """Squeeze; without axes, every extent of 1 goes."""
-    shape = builder.shape(node.inputs[0])
-    axes = _axes(builder, node, len(shape))
-    gone = {i for i, extent in enumerate(shape) if extent == 1} if axes is None else set(axes)
-    return _reshape(builder, node, [e for i, e in enumerate(shape) if i not in gone])
-
-
-def unsqueeze(builder: RelaxBuilder, node: Node) -> Any:
-    """Unsqueeze at the given axes of the result."""
-    shape = list(builder.shape(node.inputs[0]))
-    axes = _axes(builder, node, None) or []
-    rank = len(shape) + len(axes)
-    added = {axis % rank for axis in axes}
-    return _reshape(builder, node, [1 if i in added else shape.pop(0) for i in range(rank)])
-
-
-def _axes(builder: RelaxBuilder, node: Node, rank: int | None) -> list[int] | None:
-    axes = node.attributes.get("axes")
-    if len(node.inputs) > 1 and node.inputs[1]:
-        axes = builder.constant(node.inputs[1]).ravel().tolist()
-    if axes is None:
-        return None
-    return [int(axis) if rank is None else int(axis) % rank for axis in axes]
-
-
-def _reshape(builder: RelaxBuilder, node: Node, shape: Sequence[int]) -> Any:
-    old = builder.shape(node.inputs[0])
-    if any(extent < 1 for extent in shape) or prod(shape) != prod(old):
-        raise UnsupportedError(f"reshapes {list(old)} to {list(shape)}")
-    if tuple(shape) == old:
-        return builder.read(node.inputs[0])
-    call = relax.op.reshape(builder.read(node.inputs[0]), tuple(shape))
+    if any(node.outputs[1:]):
+        raise UnsupportedError("gives running statistics; export the model for inference")
+    channels = (builder.shape(node.inputs[0])[1],)
+    for tensor in node.inputs[1:]:
+        if builder.shape(tensor) != channels:
+            raise UnsupportedError(
+                f"has '{tensor}' of shape {list(builder.shape(tensor))} for {channels[0]} channels"
+            )
+    variance = builder.constant(node.inputs[4])
+    epsilon = float(node.attributes.get("epsilon", 1e-5))
+    if not (variance + np.float32(epsilon) > 0).all():
+        raise UnsupportedError("has a variance that is not positive")
+    arguments = [builder.read(tensor) for tensor in node.inputs]
+    call = qonnx_operators.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
     return builder.emit(call, node.layer)
 
 
-def _reshaped(builder: RelaxBuilder, tensor: str, shape: Sequence[int], name: str) -> Any:
-    if builder.shape(tensor) == tuple(shape):
-        return builder.read(tensor)
-    if prod(builder.shape(tensor)) != prod(shape):
-        raise UnsupportedError(f"has '{tensor}' of shape {list(builder.shape(tensor))}")
-    if builder.is_constant(tensor):
-        return builder.read(tensor, shape)
-    return builder.emit(relax.op.reshape(builder.read(tensor), tuple(shape)), name)
+def _simple_geometry(builder: OnnxBuilder, node: Node) -> ImageGeometry:
+    _check_windows(node)
+    return pool_geometry(builder, node)
 
 
-def _pool_picture(builder: RelaxBuilder, node: Node) -> Picture:
+def _check_windows(node: Node) -> None:
+    """UnsupportedError for windows that only other networks may have."""
     if node.attributes.get("ceil_mode"):
         raise UnsupportedError(
             "rounds its output size up (ceil_mode); export it with explicit pads"
         )
-    if any(node.outputs[1:]):
-        raise UnsupportedError("gives the indices of the largest values; only the values")
-    picture = Picture(node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ()))
-    windows = picture.windows
-    if windows.dilations != (1, 1):
+    if any(each != 1 for each in node.attributes.get("dilations") or ()):
         raise UnsupportedError("has dilated windows; only neighbouring values are pooled")
-    for i in (0, 1):
-        if max(windows.pads[i], windows.pads[i + 2]) >= windows.kernel[i]:
-            raise UnsupportedError("has pads as large as its kernel")
-    return picture

@@ -1,13 +1,12 @@
-"""Converters of elementwise, normalizing and quantizing nodes."""
+"""Converters of QONNX's quantizers, and of FINN's thresholds."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from tvm import relax
 
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.oracle_quantizers import channel_axis
 from stages.importing.onnx.source_arithmetic import ROUNDING_MODES
@@ -17,65 +16,7 @@ from stages.numerics import qonnx_operators
 Array = np.ndarray[Any, Any]
 
 
-def elementwise(function: Any) -> Any:
-    """A converter for a binary operator that broadcasts as NumPy does."""
-
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
-        left, right = (builder.read(tensor) for tensor in node.inputs)
-        return builder.emit(function(left, right), node.layer)
-
-    return convert
-
-
-def relu(builder: RelaxBuilder, node: Node) -> Any:
-    """Relu."""
-    return builder.emit(relax.op.nn.relu(builder.read(node.inputs[0])), node.layer)
-
-
-def sign(builder: RelaxBuilder, node: Node) -> Any:
-    """Sign: -1, 0 or 1."""
-    return builder.emit(relax.op.sign(builder.read(node.inputs[0])), node.layer)
-
-
-def clip(builder: RelaxBuilder, node: Node) -> Any:
-    """Clip with constant limits, from attributes (before opset 11) or inputs."""
-    limits = [node.attributes.get("min", -np.inf), node.attributes.get("max", np.inf)]
-    for position, tensor in enumerate(node.inputs[1:3]):
-        if tensor:
-            limits[position] = float(builder.constant(tensor).item())
-    low, high = (float(np.float32(limit)) for limit in limits)
-    if np.isnan(low) or np.isnan(high) or low > high:
-        raise UnsupportedError(f"clips to {low} .. {high}, which holds no value")
-    x = builder.read(node.inputs[0])
-    if low == 0 and high == np.inf:
-        return builder.emit(relax.op.nn.relu(x), node.layer)
-    largest = float(np.finfo(np.float32).max)
-    low, high = max(low, -largest), min(high, largest)
-    return builder.emit(relax.op.clip(x, low, high), node.layer)
-
-
-def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
-    """BatchNormalization at inference, channels along axis 1."""
-    if node.attributes.get("training_mode"):
-        raise UnsupportedError("is in training mode; export the model for inference")
-    if any(node.outputs[1:]):
-        raise UnsupportedError("gives running statistics; export the model for inference")
-    channels = (builder.shape(node.inputs[0])[1],)
-    for tensor in node.inputs[1:]:
-        if builder.shape(tensor) != channels:
-            raise UnsupportedError(
-                f"has '{tensor}' of shape {list(builder.shape(tensor))} for {channels[0]} channels"
-            )
-    variance = builder.constant(node.inputs[4])
-    epsilon = float(node.attributes.get("epsilon", 1e-5))
-    if not (variance + np.float32(epsilon) > 0).all():
-        raise UnsupportedError("has a variance that is not positive")
-    arguments = [builder.read(tensor) for tensor in node.inputs]
-    call = qonnx_operators.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
-    return builder.emit(call, node.layer)
-
-
-def quant(builder: RelaxBuilder, node: Node) -> Any:
+def quant(builder: OnnxBuilder, node: Node) -> Any:
     """QONNX Quant (newer name: IntQuant)."""
     x, scale_name, zero_name, bits_name = node.inputs
     bits = bit_width(builder, bits_name)
@@ -104,14 +45,14 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(call, node.layer)
 
 
-def bipolar_quant(builder: RelaxBuilder, node: Node) -> Any:
+def bipolar_quant(builder: OnnxBuilder, node: Node) -> Any:
     """QONNX BipolarQuant."""
     x, scale_name = node.inputs
     call = qonnx_operators.bipolar_quant(builder.read(x), _scale(builder, scale_name, x))
     return builder.emit(call, node.layer)
 
 
-def multi_threshold(builder: RelaxBuilder, node: Node) -> Any:
+def multi_threshold(builder: OnnxBuilder, node: Node) -> Any:
     """FINN MultiThreshold with constant thresholds."""
     x, thresholds_name = node.inputs
     shape = builder.shape(x)
@@ -135,7 +76,7 @@ def multi_threshold(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(call, node.layer)
 
 
-def bit_width(builder: RelaxBuilder, tensor: str) -> int:
+def bit_width(builder: OnnxBuilder, tensor: str) -> int:
     """A constant number of bits."""
     value = builder.constant(tensor)
     if value.size != 1 or value.item() != int(value.item()) or not 1 <= value.item() <= 32:
@@ -143,7 +84,7 @@ def bit_width(builder: RelaxBuilder, tensor: str) -> int:
     return int(value.item())
 
 
-def _zero_point(builder: RelaxBuilder, tensor: str) -> Any:
+def _zero_point(builder: OnnxBuilder, tensor: str) -> Any:
     """As float32; beside another of int64 than 0 qonnx computes in float64."""
     value = builder.constant(tensor)
     if value.dtype != np.float32 and value.any():
@@ -153,7 +94,7 @@ def _zero_point(builder: RelaxBuilder, tensor: str) -> Any:
     return value.astype(np.float32)
 
 
-def scale_of(builder: RelaxBuilder, tensor: str, x: str) -> Array:
+def scale_of(builder: OnnxBuilder, tensor: str, x: str) -> Array:
     """A constant scale of the values x: positive, and no wider than they are."""
     scale = builder.constant(tensor)
     if not (scale > 0).all():
@@ -162,12 +103,12 @@ def scale_of(builder: RelaxBuilder, tensor: str, x: str) -> Array:
     return scale
 
 
-def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
+def _scale(builder: OnnxBuilder, tensor: str, x: str) -> Any:
     scale_of(builder, tensor, x)
     return builder.read(tensor)
 
 
-def _check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
+def _check_broadcast(builder: OnnxBuilder, tensor: str, x: str) -> None:
     """The result has the shape of x: a parameter may not widen it."""
     shape, parameter = builder.shape(x), builder.shape(tensor)
     padded = (1,) * (len(shape) - len(parameter)) + parameter

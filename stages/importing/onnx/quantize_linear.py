@@ -12,7 +12,7 @@ from stages.dialect.calls import storage_dtype
 from stages.dialect.dtypes import limits
 from stages.dialect.operators import OPERATORS
 from stages.importing.onnx.negative_scales import with_positive_scales
-from stages.importing.onnx.onnx_builder import Dequantized, RelaxBuilder
+from stages.importing.onnx.onnx_builder import Dequantized, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
@@ -30,7 +30,7 @@ def positive(scale: Array, name: str) -> Array:
     return scale
 
 
-def quantize_linear(builder: RelaxBuilder, node: Node) -> Any:
+def quantize_linear(builder: OnnxBuilder, node: Node) -> Any:
     """QuantizeLinear of floats (int32 is cast first), per tensor, per axis or in blocks."""
     x, scale_name = node.inputs[:2]
     dtype = _quantized_dtype(builder, node)
@@ -48,12 +48,12 @@ def quantize_linear(builder: RelaxBuilder, node: Node) -> Any:
     return builder.reshaped(result, builder.shape(x), f"{node.layer}.shaped")
 
 
-def _folded(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> Array:
+def _folded(builder: OnnxBuilder, node: Node, seen: Views, dtype: str) -> Array:
     """Constant weights that the file quantizes: their integers."""
     x, scale_name = node.inputs[:2]
     scale = seen.of_scale(positive(builder.constant(scale_name), scale_name))
     point = np.zeros((), storage_dtype(dtype))
-    if len(node.inputs) > 2 and node.inputs[2]:
+    if node.has(2):
         point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
     low, high = limits(dtype)
     meaning = OPERATORS["relax.qnn.quantize_linear"].meaning
@@ -65,7 +65,7 @@ def _folded(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> Array
     return np.asarray(result.reshape(builder.shape(x)).astype(named))
 
 
-def dequantize_linear(builder: RelaxBuilder, node: Node) -> Any:
+def dequantize_linear(builder: OnnxBuilder, node: Node) -> Any:
     """DequantizeLinear, per tensor, per axis or in blocks; scales of constants may be negative."""
     node = with_positive_scales(builder, node)
     x, scale_name = node.inputs[:2]
@@ -85,15 +85,15 @@ def dequantize_linear(builder: RelaxBuilder, node: Node) -> Any:
     return builder.reshaped(result, builder.shape(x), f"{node.layer}.shaped")
 
 
-def _dequantized(builder: RelaxBuilder, node: Node, seen: Views) -> Dequantized:
+def _dequantized(builder: OnnxBuilder, node: Node, seen: Views) -> Dequantized:
     """Constants that the file dequantizes."""
     stored, scale, *points = (builder.constants[name] for name in node.inputs if name)
     point = seen.of_scale(points[0]) if points else np.zeros((), stored.dtype)
     return Dequantized(stored.reshape(seen.data), seen.of_scale(scale), point, stored.shape)
 
 
-def _quantized_dtype(builder: RelaxBuilder, node: Node) -> str:
-    if len(node.inputs) > 2 and node.inputs[2]:
+def _quantized_dtype(builder: OnnxBuilder, node: Node) -> str:
+    if node.has(2):
         dtype = builder.dtype(node.inputs[2])
     else:
         code = int(node.attributes.get("output_dtype", 0)) or onnx_package.TensorProto.UINT8
@@ -107,7 +107,7 @@ def _quantized_dtype(builder: RelaxBuilder, node: Node) -> str:
     return dtype
 
 
-def _grid(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> tuple[Any, Any]:
+def _grid(builder: OnnxBuilder, node: Node, seen: Views, dtype: str) -> tuple[Any, Any]:
     """Scale and zero point as operands; a missing zero point is 0."""
     scale_name = node.inputs[1]
     if scale_name in builder.constants:
@@ -115,7 +115,7 @@ def _grid(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> tuple[A
         scale = builder.parameter(scale_name, values)
     else:
         scale = _viewed(builder, scale_name, seen)
-    if len(node.inputs) < 3 or not node.inputs[2]:
+    if not node.has(2):
         zeros = np.zeros((), storage_dtype(dtype))
         return scale, builder.tensor(f"{node.layer}.zero_point", zeros, dtype)
     name = node.inputs[2]
@@ -130,13 +130,13 @@ def _grid(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> tuple[A
     return scale, _viewed(builder, name, seen)
 
 
-def _viewed(builder: RelaxBuilder, tensor: str, seen: Views) -> Any:
+def _viewed(builder: OnnxBuilder, tensor: str, seen: Views) -> Any:
     if seen.repeat is not None:
         raise UnsupportedError(f"computes '{tensor}' for blocks that do not divide the data")
     return builder.reshaped(builder.read(tensor), seen.scale, f"{tensor}.view")
 
 
-def dynamic_quantize_linear(builder: RelaxBuilder, node: Node) -> tuple[Any, Any, Any]:
+def dynamic_quantize_linear(builder: OnnxBuilder, node: Node) -> tuple[Any, Any, Any]:
     """DynamicQuantizeLinear: uint8 values, their scale and zero point, from the data's range."""
     x, layer = builder.read(node.inputs[0]), node.layer
     low = builder.emit(relax.op.min(x), f"{layer}.low")

@@ -10,8 +10,7 @@ from tvm import relax
 
 from stages.dialect.calls import dtype_of, shape_of
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.onnx.integer_operators import present
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.source_arithmetic import NEAREST, PLACES
 from stages.importing.onnx.tensor_movement import normal, take
@@ -22,7 +21,7 @@ from stages.numerics.onnx_resize import interpolate
 Array = np.ndarray[Any, Any]
 
 
-def resize(builder: RelaxBuilder, node: Node) -> Any:
+def resize(builder: OnnxBuilder, node: Node) -> Any:
     """Resize (and Upsample) by the nearest, by linear or by cubic interpolation of constant size.
 
     Both interpolate in float32, in the order of ONNX Runtime 1.32 (`upsample.cc`): cubic one axis
@@ -54,7 +53,7 @@ def resize(builder: RelaxBuilder, node: Node) -> Any:
     return value
 
 
-def _linear(builder: RelaxBuilder, node: Node, data: Any, target: list[list[Any]]) -> Any:
+def _linear(builder: OnnxBuilder, node: Node, data: Any, target: list[list[Any]]) -> Any:
     """Linear interpolation: corners times their weights, added up with the last axis in front."""
     sizes, scales = target
     shape = shape_of(data.ty)
@@ -85,7 +84,7 @@ def _linear(builder: RelaxBuilder, node: Node, data: Any, target: list[list[Any]
 def _interpolated_axes(rank: int, resized: Sequence[int]) -> Sequence[int]:
     """The axes between whose neighbours ONNX Runtime interpolates, whether they change or not.
 
-    A picture has two of them, channels first or last, and three other ranks have three.
+    An image has two of them, channels first or last, and three other ranks have three.
     """
     accepted = {1: (0,), 2: (0, 1), 3: (0, 1, 2), 4: (2, 3), 5: (2, 3, 4)}
     axes = (1, 2) if rank == 4 and 1 in resized else accepted.get(rank, ())
@@ -106,7 +105,7 @@ def _neighbours(where: Array, extent: int) -> tuple[Array, Array]:
     return np.stack([first, second]), weights.astype(np.float32)
 
 
-def nearest(builder: RelaxBuilder, node: Node) -> Any:
+def nearest(builder: OnnxBuilder, node: Node) -> Any:
     """Resize by the nearest where all tensors are floats: values repeated, or every nth."""
     if str(node.attributes.get("mode", "nearest")) != "nearest":
         raise UnsupportedError("interpolates; networks with quantizers resize by the nearest")
@@ -123,13 +122,13 @@ def nearest(builder: RelaxBuilder, node: Node) -> Any:
     return value
 
 
-def _spread(builder: RelaxBuilder, value: Any, axis: int, chosen: Array, name: str) -> Any:
+def _spread(builder: OnnxBuilder, value: Any, axis: int, chosen: Array, name: str) -> Any:
     """Positions of an axis without an index: repeated as a whole, or evenly spaced."""
     shape = [int(extent) for extent in value.ty.shape]
     times, step = chosen.size // shape[axis], int(chosen[-1] - chosen[-2]) if chosen.size > 1 else 1
     if times and np.array_equal(chosen, np.repeat(np.arange(shape[axis]), times)):
-        apart = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-        parts = [builder.reshaped(value, apart, f"{name}.apart")] * times
+        one_more_axis = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+        parts = [builder.reshaped(value, one_more_axis, f"{name}.apart")] * times
         beside = builder.emit(relax.op.concat(parts, axis + 1), f"{name}.beside")
         return builder.reshaped(beside, [*shape[:axis], chosen.size, *shape[axis + 1 :]], name)
     if step > 0 and np.array_equal(chosen, np.arange(chosen[0], chosen[-1] + 1, step)):
@@ -141,7 +140,7 @@ def _spread(builder: RelaxBuilder, value: Any, axis: int, chosen: Array, name: s
 
 
 def _target(
-    builder: RelaxBuilder, node: Node, shape: Sequence[int]
+    builder: OnnxBuilder, node: Node, shape: Sequence[int]
 ) -> tuple[list[int], list[float]]:
     """The size and the scale of every axis."""
     is_upsample = node.op == "Upsample" or len(node.inputs) == 2
@@ -149,13 +148,13 @@ def _target(
     if str(node.attributes.get("keep_aspect_ratio_policy", "stretch")) != "stretch":
         raise UnsupportedError("keeps the aspect ratio; a plain size is accepted")
     sizes, scales = list(shape), [1.0] * len(shape)
-    if present(node, 3):
+    if node.has(3):
         for axis, size in zip(axes, builder.constant(node.inputs[3]).ravel(), strict=True):
             sizes[axis], scales[axis] = int(size), int(size) / shape[axis]
         return sizes, scales
     position = 1 if is_upsample else 2
     stated = node.attributes.get("scales")
-    if present(node, position):
+    if node.has(position):
         stated = builder.constant(node.inputs[position]).ravel().tolist()
     if stated is None or len(stated) != len(axes) or not all(0 < each < np.inf for each in stated):
         raise UnsupportedError(f"has the scales {stated}")
@@ -197,7 +196,7 @@ def _taps(where: Array, node: Node) -> list[tuple[Array, Array]]:
     base = np.floor(where)
     rest = (where - base).astype(np.float32)
     if node.attributes.get("exclude_outside"):
-        raise UnsupportedError("leaves positions outside the picture out of its cubic")
+        raise UnsupportedError("leaves positions outside the image out of its cubic")
     a = float(node.attributes.get("cubic_coeff_a", -0.75))
     near, far = (
         [_near(each, a) for each in (rest, 1 - rest)],
@@ -218,7 +217,7 @@ def _far(d: Array, a: float) -> Array:
 
 
 def _interpolated(
-    builder: RelaxBuilder, node: Node, value: Any, axis: int,
+    builder: OnnxBuilder, node: Node, value: Any, axis: int,
     taps: list[tuple[Array, Array]], extent: int,
 ) -> Any:  # fmt: skip
     rank, layer = len(value.ty.shape), node.layer

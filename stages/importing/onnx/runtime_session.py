@@ -123,7 +123,7 @@ def _quantized(graph: SourceGraph, node: Node, readers: Readers) -> Array | None
 
 def _gives_bytes(graph: SourceGraph, node: Node, readers: Readers) -> bool:
     """Whether a node dequantizes bytes."""
-    if node.op != DEQUANTIZE or len(node.inputs) < 3 or not node.inputs[2]:
+    if node.op != DEQUANTIZE or not node.has(2):
         return node.op == DEQUANTIZE
     point = readers.constants.get(node.inputs[2])
     return point is None or point.dtype.itemsize == 1

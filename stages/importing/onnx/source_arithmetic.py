@@ -190,7 +190,7 @@ PLACES: dict[str, Callable[[Array, np.float32, int], Array]] = {
         at * np.float32(extent - 1) / np.float32(max(at.size - 1, 1))
     ),
 }
-"""Where ONNX puts the pixels of a resized picture in the one there was, in float32."""
+"""Where ONNX puts the pixels of a resized image in the one there was, in float32."""
 
 
 def resize_nearest(

@@ -11,7 +11,7 @@ import onnx
 from tvm import relax
 
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.onnx.onnx_builder import ANY, WHOLE, RelaxBuilder
+from stages.importing.onnx.onnx_builder import ANY, WHOLE, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.sliding_windows import MAX_EXTENT
 from stages.importing.unsupported import UnsupportedError
@@ -19,7 +19,7 @@ from stages.importing.unsupported import UnsupportedError
 Array = np.ndarray[Any, Any]
 
 
-def ints(builder: RelaxBuilder, node: Node, position: int, attribute: str) -> list[int] | None:
+def ints(builder: OnnxBuilder, node: Node, position: int, attribute: str) -> list[int] | None:
     """Integers a node has as a constant input or, in older opsets, as an attribute."""
     if len(node.inputs) > position and node.inputs[position]:
         return [int(value) for value in builder.constant(node.inputs[position]).ravel()]
@@ -34,7 +34,7 @@ def normal(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def concat(builder: RelaxBuilder, node: Node) -> Any:
+def concat(builder: OnnxBuilder, node: Node) -> Any:
     """Concat."""
     rank = len(builder.shape(node.inputs[0]))
     axis = normal(int(node.attributes.get("axis", 1)), rank)
@@ -42,7 +42,7 @@ def concat(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.concat(parts, axis), node.layer)
 
 
-def split(builder: RelaxBuilder, node: Node) -> tuple[Any, ...]:
+def split(builder: OnnxBuilder, node: Node) -> tuple[Any, ...]:
     """Split, each part a slice."""
     x = node.inputs[0]
     shape = builder.shape(x)
@@ -61,7 +61,7 @@ def split(builder: RelaxBuilder, node: Node) -> tuple[Any, ...]:
     )
 
 
-def slice_(builder: RelaxBuilder, node: Node) -> Any:
+def slice_(builder: OnnxBuilder, node: Node) -> Any:
     """Slice with constant bounds and any step."""
     x = node.inputs[0]
     shape = builder.shape(x)
@@ -80,11 +80,11 @@ def slice_(builder: RelaxBuilder, node: Node) -> Any:
     return value
 
 
-def _sliced(builder: RelaxBuilder, tensor: str, axis: int, chosen: range, name: str) -> Any:
+def _sliced(builder: OnnxBuilder, tensor: str, axis: int, chosen: range, name: str) -> Any:
     return _chosen(builder, builder.read(tensor), axis, chosen, name)
 
 
-def _chosen(builder: RelaxBuilder, value: Any, axis: int, chosen: range, name: str) -> Any:
+def _chosen(builder: OnnxBuilder, value: Any, axis: int, chosen: range, name: str) -> Any:
     """Positions of one axis, by a slice where the step is positive."""
     if len(chosen) == 0:
         raise UnsupportedError("gives a tensor without elements")
@@ -96,13 +96,13 @@ def _chosen(builder: RelaxBuilder, value: Any, axis: int, chosen: range, name: s
     return builder.emit(call, name)
 
 
-def take(builder: RelaxBuilder, value: Any, axis: int, positions: Array, name: str) -> Any:
+def take(builder: OnnxBuilder, value: Any, axis: int, positions: Array, name: str) -> Any:
     """Positions [n] of one axis, each inside."""
     index = builder.tensor(f"{name}.positions", positions.astype(np.int64))
     return builder.emit(relax.op.take(value, index, axis), name)
 
 
-def gather(builder: RelaxBuilder, node: Node) -> Any:
+def gather(builder: OnnxBuilder, node: Node) -> Any:
     """Gather: positions along an axis, constant or computed; negative ones count from the end."""
     data, indices = node.inputs
     shape, index_shape = builder.shape(data), builder.shape(indices)
@@ -128,7 +128,7 @@ def gather(builder: RelaxBuilder, node: Node) -> Any:
     return builder.reshaped(taken, result, f"{node.layer}.shaped")
 
 
-def pad(builder: RelaxBuilder, node: Node) -> Any:
+def pad(builder: OnnxBuilder, node: Node) -> Any:
     """Pad by a constant, the edge, or a reflection; negative pads cut."""
     x = node.inputs[0]
     shape = builder.shape(x)
@@ -150,7 +150,7 @@ def pad(builder: RelaxBuilder, node: Node) -> Any:
     if not any(amounts):
         return value
     fill: Any = node.attributes.get("value", 0.0)
-    if len(node.inputs) > 2 and node.inputs[2]:
+    if node.has(2):
         fill = builder.constant(node.inputs[2]).item()
     if np.isnan(fill):
         raise UnsupportedError(f"pads with {fill}")
@@ -158,7 +158,7 @@ def pad(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def _pad_by_positions(
-    builder: RelaxBuilder, node: Node, value: Any, width: dict[int, tuple[int, int]], mode: str
+    builder: OnnxBuilder, node: Node, value: Any, width: dict[int, tuple[int, int]], mode: str
 ) -> Any:
     if mode not in ("edge", "reflect", "wrap"):
         raise UnsupportedError(f"pads in the mode {mode}; constant, edge, reflect, wrap exist")
@@ -172,7 +172,7 @@ def _pad_by_positions(
     return value
 
 
-def expand(builder: RelaxBuilder, node: Node) -> Any:
+def expand(builder: OnnxBuilder, node: Node) -> Any:
     """Expand to a constant shape, both ways as NumPy broadcasts."""
     old = builder.shape(node.inputs[0])
     wanted = tuple(int(extent) for extent in builder.constant(node.inputs[1]).ravel())
@@ -182,7 +182,7 @@ def expand(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.broadcast_to(builder.read(node.inputs[0]), shape), node.layer)
 
 
-def cast(builder: RelaxBuilder, node: Node) -> Any:
+def cast(builder: OnnxBuilder, node: Node) -> Any:
     """Cast between numbers; floats lose their fraction."""
     code = int(node.attributes.get("to", 0))
     try:
@@ -201,9 +201,9 @@ def cast(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.astype(builder.read(node.inputs[0]), dtype), node.layer)
 
 
-def dropout(builder: RelaxBuilder, node: Node) -> Any:
+def dropout(builder: OnnxBuilder, node: Node) -> Any:
     """Dropout at inference; the mask, where one is named, keeps everything."""
-    if len(node.inputs) > 2 and node.inputs[2] and builder.constant(node.inputs[2]).any():
+    if node.has(2) and builder.constant(node.inputs[2]).any():
         raise UnsupportedError("is in training mode; export the model for inference")
     if len(node.outputs) > 1 and node.outputs[1]:
         mask = np.broadcast_to(np.True_, builder.shape(node.inputs[0]))
@@ -211,13 +211,13 @@ def dropout(builder: RelaxBuilder, node: Node) -> Any:
     return builder.read(node.inputs[0])
 
 
-def where(builder: RelaxBuilder, node: Node) -> Any:
+def where(builder: OnnxBuilder, node: Node) -> Any:
     """Where."""
     condition, yes, no = (builder.read(tensor) for tensor in node.inputs)
     return builder.emit(relax.op.where(condition, yes, no), node.layer)
 
 
-def depth_to_space(builder: RelaxBuilder, node: Node) -> Any:
+def depth_to_space(builder: OnnxBuilder, node: Node) -> Any:
     """DepthToSpace: blocks of channels become blocks of pixels."""
     n, c, h, w = builder.shape(node.inputs[0])
     b = int(node.attributes.get("blocksize", 0))
@@ -231,12 +231,12 @@ def depth_to_space(builder: RelaxBuilder, node: Node) -> Any:
     return _blocks(builder, node, view, order, (n, depth, h * b, w * b))
 
 
-def space_to_depth(builder: RelaxBuilder, node: Node) -> Any:
+def space_to_depth(builder: OnnxBuilder, node: Node) -> Any:
     """SpaceToDepth: blocks of pixels become blocks of channels."""
     n, c, h, w = builder.shape(node.inputs[0])
     b = int(node.attributes.get("blocksize", 0))
     if b < 1 or h % b or w % b:
-        raise UnsupportedError(f"has pictures of {h}x{w} for blocks of {b}")
+        raise UnsupportedError(f"has images of {h}x{w} for blocks of {b}")
     view = (n, c, h // b, b, w // b, b)
     is_crd = str(node.attributes.get("mode", "DCR")) == "CRD"
     order = [0, 1, 3, 5, 2, 4] if is_crd else [0, 3, 5, 1, 2, 4]
@@ -244,7 +244,7 @@ def space_to_depth(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def _blocks(
-    builder: RelaxBuilder, node: Node, view: Sequence[int], order: list[int], shape: Sequence[int]
+    builder: OnnxBuilder, node: Node, view: Sequence[int], order: list[int], shape: Sequence[int]
 ) -> Any:
     x = builder.reshaped(builder.read(node.inputs[0]), view, f"{node.layer}.blocks")
     moved = builder.emit(relax.op.permute_dims(x, order), node.layer)
@@ -254,7 +254,7 @@ def _blocks(
 def arg_extreme(function: Any) -> Any:
     """A converter of ArgMax or ArgMin: the first of equal values."""
 
-    def convert(builder: RelaxBuilder, node: Node) -> Any:
+    def convert(builder: OnnxBuilder, node: Node) -> Any:
         if node.attributes.get("select_last_index"):
             raise UnsupportedError("asks for the last of equal values; only the first")
         axis = normal(int(node.attributes.get("axis", 0)), len(builder.shape(node.inputs[0])))

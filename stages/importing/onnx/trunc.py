@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.qonnx_quantizers import bit_width, scale_of
 from stages.importing.onnx.source_arithmetic import truncation_scale
@@ -25,7 +25,7 @@ _ROUNDED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def trunc(builder: RelaxBuilder, node: Node) -> Any:
+def trunc(builder: OnnxBuilder, node: Node) -> Any:
     """QONNX Trunc, step by step as its executor has it: version 2 states the scale it gives.
 
     Version 1, of five inputs, drops as many bits as its two widths differ by, and clips nothing.

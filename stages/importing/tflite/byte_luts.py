@@ -27,5 +27,5 @@ def tabled(
     The table is in the type of the operator's output.
     """
     name, dtype = name or operator.layer, builder.dtype(operator.outputs[0])
-    table = builder.parameter(f"{name}.table", values.astype(dtype))
+    table = builder.tensor(f"{name}.table", values.astype(dtype))
     return builder.emit(rescale.table(builder.read(index), table), name)

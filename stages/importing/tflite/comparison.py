@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.numbers_numpy import NUMPY
+from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.broadcast_arithmetic import operands
 from stages.importing.tflite.byte_luts import BYTES, stored_values
 from stages.importing.tflite.rescaling import fixed_point
@@ -49,7 +50,7 @@ def compared(build: Callable[[Any, Any], Any]) -> Converter:
 
 def _comparable(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
     """Bytes as the kernel compares them: moved to the left by 8 bits and rescaled to integers."""
-    if builder.dtype(index) not in BYTES or builder.tensor(index).quantization is None:
+    if builder.dtype(index) not in BYTES or builder.stated(index).quantization is None:
         return builder.read(index)
     scale, offset = builder.affine(index)
     if scale >= 1:
@@ -57,8 +58,8 @@ def _comparable(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
     multiplier, shift = (np.int64(part) for part in fixed_point(float(scale)))
     moved = (stored_values(builder.dtype(index)) - offset) << 8
     values = tflite.multiply(NUMPY, moved, multiplier, shift).astype(np.int32)
-    name = f"{operator.layer}.{builder.tensor(index).name}"
-    table = builder.parameter(f"{name}.table", values)
+    name = f"{operator.layer}.{builder.stated(index).name}"
+    table = builder.tensor(f"{name}.table", values)
     return builder.emit(rescale.table(builder.read(index), table), name)
 
 
@@ -75,7 +76,7 @@ def logical(build: Callable[[Any, Any], Any]) -> Converter:
 def select(builder: TfliteBuilder, operator: Operator) -> Any:
     """SELECT and SELECT_V2; in the former a condition of rank 1 chooses whole rows."""
     condition, yes, no = (builder.read(operator.input(position)) for position in range(3))
-    shape, wanted = builder.typed(condition)[0], builder.typed(yes)[0]
+    shape, wanted = value_shape(condition), value_shape(yes)
     if operator.kind == "SELECT" and len(shape) == 1 and len(wanted) > 1:
         rows = [*shape, *[1] * (len(wanted) - 1)]
         condition = builder.emit(relax.op.reshape(condition, rows), f"{operator.layer}.condition")

@@ -11,9 +11,10 @@ from math import prod
 import numpy as np
 
 from stages.graph import interpret
+from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.tflite_builder import TfliteBuilder
-from stages.importing.tflite.tflite_converters import converted
-from stages.importing.tflite.tflite_graph import ABSENT, Array, Operator
+from stages.importing.tflite.tflite_converters import results_of
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 
 FOLDED = {
@@ -36,30 +37,30 @@ class Folder:
 
     def folds(self, builder: TfliteBuilder, operator: Operator) -> bool:
         """Whether an operator is to be folded."""
-        operands = [index for index in operator.inputs if index != ABSENT]
-        return operator.kind in FOLDED and all(builder.is_constant(index) for index in operands)
+        are_known = all(builder.is_constant(index) for index in operator.operands)
+        return operator.kind in FOLDED and are_known
 
     def fold(self, builder: TfliteBuilder, operator: Operator) -> dict[int, Array]:
         """The values of an operator's outputs, by tensor index."""
         alone = TfliteBuilder(builder.graph)
         alone.constants = builder.constants
-        values = dict(zip(operator.outputs, converted(alone, operator), strict=True))
+        values = dict(zip(operator.outputs, results_of(alone, operator), strict=True))
         known = {index: v for index, v in values.items() if isinstance(v, np.ndarray)}
-        computed = [index for index in values if index not in known]
-        self._left -= sum(prod(alone.typed(value)[0]) for value in values.values())
+        computed = {i: v for i, v in values.items() if not isinstance(v, np.ndarray)}
+        self._left -= sum(prod(value_shape(value)) for value in values.values())
         if self._left < 0:
             raise UnsupportedError(
                 f"computes constants; at most {MAX_FOLDED:,} elements of them are accepted"
             )
         if computed:
-            alone.variables = {index: values[index] for index in computed}
-            known.update(_execute(alone, computed))
+            alone.variables = computed
+            known.update(_execute(alone, [*computed]))
         return known
 
 
 def _execute(alone: TfliteBuilder, computed: list[int]) -> dict[int, Array]:
     constants, alone.constants = alone.constants, {}
-    model = alone.finish(computed, {})
+    model = alone.finish({index: alone.name_of(index) for index in computed}, {})
     alone.constants = constants
     try:
         results = interpret.run(model, {})

@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
@@ -33,7 +34,7 @@ def _scale(builder: TfliteBuilder, operator: Operator) -> Any:
     scale, zero_point = builder.affine(operator.input(1))
     if zero_point:
         raise UnsupportedError(f"has int8 weights with the zero point {zero_point}; 0 is accepted")
-    return builder.parameter(f"{operator.layer}.scale", np.array([scale], np.float32))
+    return builder.tensor(f"{operator.layer}.scale", np.array([scale], np.float32))
 
 
 def _largest(builder: TfliteBuilder, data: Any, name: str) -> Any:
@@ -52,8 +53,8 @@ def _finished(builder: TfliteBuilder, operator: Operator, value: Any) -> Any:
 
 def _total(builder: TfliteBuilder, operator: Operator, data: Any, weight: Any, groups: int) -> Any:
     """The exact sums of a convolution with OHWI weights."""
-    _, height, width, _ = builder.typed(data)[0]
-    _, kh, kw, _ = builder.typed(weight)[0]
+    _, height, width, _ = value_shape(data)
+    _, kh, kw, _ = value_shape(weight)
     dilation = [int(operator.option(f"dilation_{axis}_factor", 1)) for axis in "hw"]
     if min(dilation) < 1:
         raise UnsupportedError(f"has the dilation {dilation}")
@@ -76,10 +77,10 @@ def _centered(builder: TfliteBuilder, operator: Operator, weight: Any, groups: i
     """A convolution whose weights have a scale a channel, along the output's last axis."""
     data, layer = builder.read(operator.input(0)), operator.layer
     found = builder.quantization(operator.input(1))
-    units = builder.typed(weight)[0][0]
+    units = value_shape(weight)[0]
     if found.zero_point.any() or found.scale.size not in (1, units):
         raise UnsupportedError(f"has {found.scale.size} scales and zero points of int8 weights")
-    scale = builder.parameter(f"{layer}.scale", found.scale)
+    scale = builder.tensor(f"{layer}.scale", found.scale)
     ends = [
         builder.emit(reduce(data, [1, 2, 3], True), f"{layer}.{name}")
         for name, reduce in (("low", relax.op.min), ("high", relax.op.max))
@@ -123,8 +124,8 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     if found.is_per_tensor or found.axis != 3:
         raise UnsupportedError("has float data and int8 weights without a scale a channel")
     order = (3, 1, 2, 0)
-    turned = builder.constant(operator.input(1)).transpose(order)
-    weight = builder.parameter(builder.tensor(operator.input(1)).name, turned)
+    transposed = builder.constant(operator.input(1)).transpose(order)
+    weight = builder.tensor(builder.stated(operator.input(1)).name, transposed)
     return _centered(builder, operator, weight, shape[3])
 
 

@@ -20,7 +20,7 @@ from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
-from stages.importing.transposed_convolution import Axis, Phases
+from stages.importing.transposed_convolution import Axis, TransposedConvolution
 from stages.importing.unsupported import UnsupportedError
 
 _TYPES = {"uint8": "uint8", "int8": "int8", "int16": "int8"}
@@ -36,7 +36,7 @@ def _check_types(builder: TfliteBuilder, operator: Operator, data: int, weight: 
         )
 
 
-def _picture(builder: TfliteBuilder, index: int, what: str) -> tuple[int, int, int, int]:
+def _image(builder: TfliteBuilder, index: int, what: str) -> tuple[int, int, int, int]:
     shape = builder.shape(index)
     if len(shape) != 4:
         raise UnsupportedError(f"has {what} of shape {list(shape)}; rank 4 is accepted")
@@ -56,8 +56,8 @@ def _accumulator(builder: TfliteBuilder, operator: Operator, data: int, bias: in
 def _weights(builder: TfliteBuilder, index: int, layer: str, order: tuple[int, ...]) -> Any:
     """Weights with their axes in another order: at import where they are constant."""
     if builder.is_constant(index):
-        name = builder.tensor(index).name
-        return builder.parameter(name, builder.constants[index].transpose(order))
+        name = builder.stated(index).name
+        return builder.tensor(name, builder.constants[index].transpose(order))
     return builder.emit(relax.op.permute_dims(builder.read(index), order), f"{layer}.weights")
 
 
@@ -68,7 +68,7 @@ def _finished(
     data: int,
     weight: int,
     bias: int,
-    phases: Phases | None = None,
+    phases: TransposedConvolution | None = None,
 ) -> Any:
     """A layer's accumulators, perhaps of `phases`, with the bias added, rescaled to the output."""
     channels, dtype = total.ty.shape[-1], str(total.ty.dtype)
@@ -87,19 +87,21 @@ def _finished(
     return requantized(builder, operator, total, scales)
 
 
-def _bias(builder: TfliteBuilder, index: int, channels: int, phases: Phases | None) -> Any:
+def _bias(
+    builder: TfliteBuilder, index: int, channels: int, phases: TransposedConvolution | None
+) -> Any:
     """The bias of all channels of the accumulators."""
     if phases is None:
         return builder.read(index, (channels,))
     own = builder.constant(index).reshape(channels // phases.count)
-    return builder.parameter(builder.tensor(index).name, phases.repeated(own))
+    return builder.tensor(builder.stated(index).name, phases.repeated(own))
 
 
 def _weight_zero_point(builder: TfliteBuilder, weight: int, *, ignored: bool) -> int:
     """The zero point of a layer's weights; kernels of int8 convolutions do not look at it."""
     points = builder.quantization(weight).zero_point
     if (points != points[0]).any() or (ignored and points[0]):
-        name = builder.tensor(weight).name
+        name = builder.stated(weight).name
         raise UnsupportedError(f"has int8 weights '{name}' with zero points; 0 is accepted")
     return int(points[0])
 
@@ -111,7 +113,7 @@ def _convolution(
     groups: int,
 ) -> Any:
     data, stored = operator.input(0), operator.input(1)
-    _, height, width, _ = _picture(builder, data, "data")
+    _, height, width, _ = _image(builder, data, "data")
     _, kh, kw, _ = (int(extent) for extent in weight.ty.shape)
     dilation = tuple(int(operator.option(f"dilation_{a}_factor", 1)) for a in "hw")
     if min(dilation) < 1:
@@ -139,7 +141,7 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """CONV_2D: weights [O, KH, KW, C / groups]."""
     data, weight = operator.input(0), operator.input(1)
     _check_types(builder, operator, data, weight)
-    channels, depth = _picture(builder, data, "data")[3], _picture(builder, weight, "weights")[3]
+    channels, depth = _image(builder, data, "data")[3], _image(builder, weight, "weights")[3]
     if channels % depth:
         raise UnsupportedError(f"has weights of depth {depth} for {channels} channels")
     return _convolution(builder, operator, builder.read(weight), channels // depth)
@@ -149,7 +151,7 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """DEPTHWISE_CONV_2D: weights [1, KH, KW, C * multiplier]."""
     data, weight = operator.input(0), operator.input(1)
     _check_types(builder, operator, data, weight)
-    channels, shape = _picture(builder, data, "data")[3], _picture(builder, weight, "weights")
+    channels, shape = _image(builder, data, "data")[3], _image(builder, weight, "weights")
     if shape[0] != 1 or shape[3] % channels:
         raise UnsupportedError(f"has weights of shape {list(shape)} for {channels} channels")
     weights = _weights(builder, weight, operator.layer, (3, 1, 2, 0))
@@ -188,14 +190,14 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     """TRANSPOSE_CONV: a plain convolution of all its phases."""
     weight, data = operator.input(1), operator.input(2)
     _check_types(builder, operator, data, weight)
-    n, height, width, _ = _picture(builder, data, "data")
-    units, kh, kw, depth = _picture(builder, weight, "weights")
+    n, height, width, _ = _image(builder, data, "data")
+    units, kh, kw, depth = _image(builder, weight, "weights")
     wanted = builder.integers(operator.input(0))
     if len(wanted) != 4 or wanted[0] != n or wanted[3] != units or min(wanted) < 1:
-        raise UnsupportedError(f"gives the shape {wanted} of {n} pictures and {units} filters")
+        raise UnsupportedError(f"gives the shape {wanted} of {n} images and {units} filters")
     strides = strides_of(operator)
     top, left, _, _ = padding_of(operator, (wanted[1], wanted[2]), (kh, kw), strides)
-    phases = Phases(
+    phases = TransposedConvolution(
         Axis(height, wanted[1], kh, strides[0], 1, top),
         Axis(width, wanted[2], kw, strides[1], 1, left),
     )
@@ -204,11 +206,11 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     def emit(call: Any, what: str) -> Any:
         return builder.emit(call, f"{operator.layer}.{what}")
 
-    picture, padding = phases.inside(builder.read(data), 1, emit)
+    image, padding = phases.inside(builder.read(data), 1, emit)
     ignored = builder.dtype(data) != "uint8"
     point = _weight_zero_point(builder, weight, ignored=ignored)
     call = integer.conv2d(
-        picture,
+        image,
         _filters(builder, weight, phases, point),
         strides=[1, 1],
         padding=padding,
@@ -223,12 +225,14 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     return phases.pixels(result, emit)
 
 
-def _filters(builder: TfliteBuilder, index: int, phases: Phases, zero_point: int) -> Any:
+def _filters(
+    builder: TfliteBuilder, index: int, phases: TransposedConvolution, zero_point: int
+) -> Any:
     """OHWI weights of all phases, the zero point where a phase has no tap."""
     stored = builder.constant(index)
     wide = (stored.astype(np.int32) - zero_point).transpose(3, 0, 1, 2)
     filters = phases.filters(wide).transpose(0, 2, 3, 1) + zero_point
-    return builder.parameter(builder.tensor(index).name, filters.astype(stored.dtype))
+    return builder.tensor(builder.stated(index).name, filters.astype(stored.dtype))
 
 
 CONVERTERS = {

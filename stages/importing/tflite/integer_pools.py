@@ -53,7 +53,7 @@ def average_pool_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     call = integer.sum_pool2d(builder.read(operator.input(0)), **pool, zero_point=0)
     total = builder.emit(call, f"{operator.layer}.sum")
     counts = window_counts(builder, operator, pool)
-    count = builder.parameter(f"{operator.layer}.count", counts)
+    count = builder.tensor(f"{operator.layer}.count", counts)
     dtype = builder.dtype(operator.outputs[0])
     call = tflite.average(total, count, low=low, high=high, dtype=dtype)
     return builder.emit(call, operator.layer)

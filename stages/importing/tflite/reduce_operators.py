@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.importing.relax_builder import value_dtype
 from stages.importing.tflite.activations import stored_range
 from stages.importing.tflite.movement import index_type, normal_axis
 from stages.importing.tflite.rescaling import fixed_point
@@ -32,7 +33,7 @@ def axes_of(builder: TfliteBuilder, operator: Operator) -> tuple[int, ...]:
 
 def _is_quantized(builder: TfliteBuilder, operator: Operator) -> bool:
     index = operator.input(0)
-    return builder.dtype(index) in QUANTIZED and builder.tensor(index).quantization is not None
+    return builder.dtype(index) in QUANTIZED and builder.stated(index).quantization is not None
 
 
 def _reduced(
@@ -63,13 +64,13 @@ def mean(builder: TfliteBuilder, operator: Operator) -> Any:
     wide = builder.emit(relax.op.astype(builder.read(data), "int32"), f"{layer}.wide")
     total = _reduced(builder, operator, relax.op.sum, wide, f"{layer}.sum")
     if offset:
-        moved = builder.parameter(f"{layer}.offset", np.array(offset * count, np.int32))
+        moved = builder.tensor(f"{layer}.offset", np.array(offset * count, np.int32))
         total = builder.emit(relax.op.subtract(total, moved), f"{layer}.moved")
     low, high = stored_range(builder, operator)
     call = tflite.requantize(
         total,
-        builder.parameter(f"{layer}.multiplier", np.array([multiplier], np.int32)),
-        builder.parameter(f"{layer}.shift", np.array([shift], np.int32)),
+        builder.tensor(f"{layer}.multiplier", np.array([multiplier], np.int32)),
+        builder.tensor(f"{layer}.shift", np.array([shift], np.int32)),
         zero_point=builder.affine(output)[1],
         low=low,
         high=high,
@@ -115,7 +116,7 @@ def position(reduce: Callable[..., Any]) -> Callable[[TfliteBuilder, Operator], 
         (stated,) = builder.integers(operator.input(1))
         axis = normal_axis(stated, len(builder.shape(data)))
         found = builder.emit(reduce(builder.read(data), axis, False), f"{operator.layer}.position")
-        if builder.typed(found)[1] == wanted:
+        if value_dtype(found) == wanted:
             return found
         return builder.emit(relax.op.astype(found, wanted), operator.layer)
 

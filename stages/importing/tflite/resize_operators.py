@@ -77,7 +77,7 @@ def resize_bilinear(builder: TfliteBuilder, operator: Operator) -> Any:
     names = tflite_resize.OPERANDS[1:]
     vectors = [vector for pair in zip(*sizes, strict=True) for vector in places(*pair, *modes)]
     read = [
-        builder.parameter(f"{layer}.{name}", vector)
+        builder.tensor(f"{layer}.{name}", vector)
         for name, vector in zip(names, vectors, strict=True)
     ]
     return builder.emit(build(builder.read(operator.input(0)), *read), layer)
@@ -102,7 +102,7 @@ def resize_nearest_neighbor(builder: TfliteBuilder, operator: Operator) -> Any:
     result = builder.read(operator.input(0))
     for axis, (size, wanted) in enumerate((heights, widths), start=1):
         places = nearest_places(size, wanted, corners, centers)
-        index = builder.parameter(f"{layer}.places_{axis}", places)
+        index = builder.tensor(f"{layer}.places_{axis}", places)
         name = layer if axis == 2 else f"{layer}.rows"
         result = builder.emit(relax.op.take(result, index, axis), name)
     return result

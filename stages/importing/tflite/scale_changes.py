@@ -50,7 +50,7 @@ def dequantize(builder: TfliteBuilder, operator: Operator) -> Any:
     rank, points = len(builder.shape(data)), found.zero_point
     if (points != points[0]).any() or not (found.is_per_tensor or found.axis == rank - 1):
         raise UnsupportedError("has scales that do not run along the last axis")
-    scale = builder.parameter(f"{operator.layer}.scale", found.scale)
+    scale = builder.tensor(f"{operator.layer}.scale", found.scale)
     call = integer.dequantize(builder.read(data), scale, zero_point=int(points[0]))
     return builder.emit(call, operator.layer)
 
@@ -76,7 +76,7 @@ def _joined(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
         raise UnsupportedError(f"joins {dtype} tensors of different scales; uint8 may have them")
     (source, offset), (target, zero_point) = builder.affine(index), builder.affine(output)
     values = _rescaled_in_float(stored_values(dtype), source, offset, target) + zero_point
-    name = f"{operator.layer}.{builder.tensor(index).name}"
+    name = f"{operator.layer}.{builder.stated(index).name}"
     return tabled(builder, operator, index, np.clip(values, *limits(dtype)), name)
 
 
@@ -95,7 +95,7 @@ def pad(builder: TfliteBuilder, operator: Operator) -> Any:
     rank, paddings = len(builder.shape(data)), builder.integers(operator.input(1))
     if len(paddings) != 2 * rank or min(paddings, default=0) < 0:
         raise UnsupportedError(f"has the padding {paddings} of a tensor of rank {rank}")
-    quantization = builder.tensor(output).quantization
+    quantization = builder.stated(output).quantization
     value = 0 if quantization is None else builder.affine(output)[1]
     if operator.has(2):
         (value,) = builder.constant(operator.input(2)).ravel().tolist()

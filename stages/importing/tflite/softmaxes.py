@@ -80,7 +80,7 @@ def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
         return _softmax_int16(builder, operator, float(scale * np.float32(beta)))
     if kinds[0] not in BYTES or kinds[1] not in (kinds[0], "int16"):
         raise UnsupportedError(f"takes {kinds[0]} to {kinds[1]}")
-    table = builder.parameter(f"{operator.layer}.exps", exponentials(beta, scale))
+    table = builder.tensor(f"{operator.layer}.exps", exponentials(beta, scale))
     call = tflite_softmax.softmax_of_bytes(builder.read(data), table, dtype=kinds[1])
     return builder.emit(call, operator.layer)
 
@@ -89,9 +89,9 @@ def _softmax_int16(builder: TfliteBuilder, operator: Operator, scale: float) -> 
     """Of int16, given the scale times beta: their product as float32, unlike that of bytes."""
     multiplier, shift = fixed_point(scale / (10.0 / 65535.0))
     layer = operator.layer
-    exps = builder.parameter(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))
+    exps = builder.tensor(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))
     inverses = lookup_table(lambda x: 1.0 / (1.0 + x), 0.0, 1.0)
-    reciprocals = builder.parameter(f"{layer}.reciprocals", inverses)
+    reciprocals = builder.tensor(f"{layer}.reciprocals", inverses)
     data = builder.read(operator.input(0))
     call = tflite_softmax.softmax_of_int16(
         data, exps, reciprocals, multiplier=multiplier, shift=shift

@@ -15,6 +15,7 @@ import tflite
 from tvm import relax
 
 from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.movement import normal_axis
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
@@ -57,7 +58,7 @@ def space_to_depth(builder: TfliteBuilder, operator: Operator) -> Any:
     """SPACE_TO_DEPTH of NHWC data."""
     (n, h, w, c), b = _block(builder, operator)
     if h % b or w % b:
-        raise UnsupportedError(f"makes blocks of {b} of pictures of {[h, w]}")
+        raise UnsupportedError(f"makes blocks of {b} of images of {[h, w]}")
     value, layer = builder.read(operator.input(0)), operator.layer
     split = (n, h // b, b, w // b, b, c)
     shape = (n, h // b, w // b, b * b * c)
@@ -79,11 +80,11 @@ def space_to_batch_nd(builder: TfliteBuilder, operator: Operator) -> Any:
     data, layer, (blocks, edges) = operator.input(0), operator.layer, _blocks(builder, operator)
     value, count, shape = builder.read(data), len(blocks), builder.shape(data)
     if any(edges):
-        point = 0 if builder.tensor(data).quantization is None else builder.affine(data)[1]
+        point = 0 if builder.stated(data).quantization is None else builder.affine(data)[1]
         widths = [0, 0, *edges, *[0, 0] * (len(shape) - 1 - count)]
         call = relax.op.nn.pad(value, widths, "constant", point)
         value = builder.emit(call, f"{layer}.padded")
-        shape = builder.typed(value)[0]
+        shape = value_shape(value)
     inner = shape[1 : 1 + count]
     if any(extent % block for extent, block in zip(inner, blocks, strict=True)):
         raise UnsupportedError(f"makes blocks {blocks} of {list(inner)}")
@@ -149,7 +150,7 @@ def gather_nd(builder: TfliteBuilder, operator: Operator) -> Any:
         raise UnsupportedError(f"reads {list(shape)} at positions of shape {list(places)}")
     strides = [prod(shape[axis + 1 : depth]) for axis in range(depth)]
     dtype = builder.dtype(operator.input(1))
-    factors = builder.parameter(f"{layer}.strides", np.array(strides, dtype))
+    factors = builder.tensor(f"{layer}.strides", np.array(strides, dtype))
     index = builder.read(operator.input(1))
     scaled = builder.emit(relax.op.multiply(index, factors), f"{layer}.scaled")
     flat = builder.emit(relax.op.sum(scaled, [-1]), f"{layer}.index")
@@ -174,7 +175,7 @@ def reverse_sequence(builder: TfliteBuilder, operator: Operator) -> Any:
     counts = np.array(lengths)[:, None]
     places = np.where(at < counts, counts - 1 - at, at)
     places += steps * np.arange(shape[batch])[:, None]
-    index = builder.parameter(f"{layer}.places", places.astype(np.int32).ravel())
+    index = builder.tensor(f"{layer}.places", places.astype(np.int32).ravel())
     order = [batch, sequence, *(a for a in range(len(shape)) if a not in (batch, sequence))]
     moved = builder.emit(relax.op.permute_dims(builder.read(data), order), f"{layer}.order")
     rest = [shape[axis] for axis in order[2:]]

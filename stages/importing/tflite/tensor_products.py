@@ -41,7 +41,7 @@ def _numerators(builder: TfliteBuilder, operator: Operator, index: int, option: 
     """An operand less its zero point, as int32, transposed where an option says so."""
     name = f"{operator.layer}.{option[-1]}"
     value = builder.emit(relax.op.astype(builder.read(index), "int32"), f"{name}.wide")
-    point = builder.parameter(f"{name}.zero_point", np.array(builder.affine(index)[1], np.int32))
+    point = builder.tensor(f"{name}.zero_point", np.array(builder.affine(index)[1], np.int32))
     value = builder.emit(relax.op.subtract(value, point), f"{name}.moved")
     if not operator.option(option, False):
         return value

@@ -8,63 +8,72 @@ walk collects these over the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from stages.importing.tflite import broadcast_arithmetic as elementwise
-from stages.importing.tflite import comparison as choosing
-from stages.importing.tflite import float_functions, float_layers, larq, movement, softmaxes
-from stages.importing.tflite import integer_layers as layers
-from stages.importing.tflite import integer_pools as pools
-from stages.importing.tflite import reduce_operators as reductions
-from stages.importing.tflite import resize_operators as resizing
-from stages.importing.tflite import scale_changes as scaling
-from stages.importing.tflite import space_to_batch as blocks
-from stages.importing.tflite import tensor_products as products
-from stages.importing.tflite import unary_functions as functions
-from stages.importing.tflite.signatures import wrong_count
+from stages.importing.importer import Results, converted
+from stages.importing.relax_builder import Value
+from stages.importing.tflite import (
+    broadcast_arithmetic,
+    comparison,
+    float_functions,
+    float_layers,
+    integer_layers,
+    integer_pools,
+    larq,
+    movement,
+    reduce_operators,
+    resize_operators,
+    scale_changes,
+    softmaxes,
+    space_to_batch,
+    tensor_products,
+    unary_functions,
+)
+from stages.importing.tflite.operand_counts import wrong_count
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import ABSENT, Operator
 from stages.importing.tflite.tflite_reader import BUILTINS, UNKNOWN_BUILTIN
-from stages.importing.unsupported import UnsupportedError
+from stages.importing.unsupported import CONTROL_FLOW, NO_CONVERTER, UnsupportedError
 
-Converter = Callable[[TfliteBuilder, Operator], Any]
+Converter = Callable[[TfliteBuilder, Operator], Results]
 
 CONVERTERS: Mapping[str, Converter] = {
     **movement.CONVERTERS,
-    **layers.CONVERTERS,
-    **elementwise.CONVERTERS,
-    **pools.CONVERTERS,
-    **scaling.CONVERTERS,
+    **integer_layers.CONVERTERS,
+    **broadcast_arithmetic.CONVERTERS,
+    **integer_pools.CONVERTERS,
+    **scale_changes.CONVERTERS,
     **softmaxes.CONVERTERS,
-    **functions.CONVERTERS,
-    **reductions.CONVERTERS,
-    **choosing.CONVERTERS,
-    **resizing.CONVERTERS,
-    **blocks.CONVERTERS,
+    **unary_functions.CONVERTERS,
+    **reduce_operators.CONVERTERS,
+    **comparison.CONVERTERS,
+    **resize_operators.CONVERTERS,
+    **space_to_batch.CONVERTERS,
     **larq.CONVERTERS,
-    **products.CONVERTERS,
+    **tensor_products.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
 FLOAT: Mapping[str, Converter] = {
     **softmaxes.FLOAT,
-    **reductions.FLOAT,
+    **reduce_operators.FLOAT,
     **float_layers.FLOAT,
     **float_functions.FLOAT,
 }
 """Converters that take the place of the former where the first output is float32."""
 
-WHY: Mapping[str, str] = {
-    "IF": "control flow is not supported; export the model for inference",
-    "WHILE": "control flow is not supported; export the model for inference",
-    "CALL_ONCE": "control flow is not supported; export the model for inference",
-    "LSTM": "recurrent layers are not supported",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "recurrent layers are not supported",
-    "SVDF": "recurrent layers are not supported",
+RECURRENT = "recurrent layers are not supported"
+
+REASONS: Mapping[str, str] = {
+    "IF": CONTROL_FLOW,
+    "WHILE": CONTROL_FLOW,
+    "CALL_ONCE": CONTROL_FLOW,
+    "LSTM": RECURRENT,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": RECURRENT,
+    "SVDF": RECURRENT,
     "TFLite_Detection_PostProcess": "leave box decoding to the caller: export the raw outputs",
 }
-"""More than "there is no converter" where there is more to say."""
+"""Why there is no converter, where more is to be said than that."""
 
 
 def converter_of(builder: TfliteBuilder, operator: Operator) -> Converter:
@@ -73,10 +82,12 @@ def converter_of(builder: TfliteBuilder, operator: Operator) -> Converter:
     found = FLOAT.get(operator.kind) if results == ["float32"] else None
     found = found or CONVERTERS.get(operator.kind)
     if found is None:
-        raise UnsupportedError(WHY.get(operator.kind) or _unknown(builder, operator))
+        raise UnsupportedError(REASONS.get(operator.kind) or _unknown(builder, operator))
     wrong = wrong_count(operator.kind, len(operator.inputs))
     if wrong is not None:
         raise UnsupportedError(wrong)
+    for index in (*operator.operands, *operator.outputs):
+        builder.stated(index)
     return found
 
 
@@ -85,17 +96,17 @@ def _unknown(builder: TfliteBuilder, operator: Operator) -> str:
         return "is a custom operator; of those only Larq's are accepted"
     kinds = (*operator.inputs[:1], *operator.outputs[:1])
     types = " to ".join(builder.graph.tensors[index].dtype for index in kinds if index != ABSENT)
-    return f"there is no converter from {types}"
+    return f"{NO_CONVERTER} from {types}"
 
 
-def converted(builder: TfliteBuilder, operator: Operator) -> list[Any]:
+def results_of(builder: TfliteBuilder, operator: Operator) -> list[Value]:
     """One operator's results: Relax variables, or arrays where they are known at import."""
-    try:
-        found = converter_of(builder, operator)(builder, operator)
-    except (IndexError, ValueError, OverflowError) as error:
-        why = "has operands or options of the wrong number, shape or value"
-        raise UnsupportedError(f"{why} ({error})") from error
-    values = list(found) if isinstance(found, (list, tuple)) else [found]
+    values = converted(converter_of(builder, operator), builder, operator)
+    check_count(operator, values)
+    return values
+
+
+def check_count(operator: Operator, values: Sequence[Value]) -> None:
+    """UnsupportedError unless an operator has as many outputs as it gives values."""
     if len(values) != len(operator.outputs):
         raise UnsupportedError(f"has {len(operator.outputs)} outputs instead of {len(values)}")
-    return values

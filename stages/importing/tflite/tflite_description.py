@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
-from stages.errors import StageError
+from stages.importing.description import attempted, description
 from stages.importing.tflite import metadata
 from stages.importing.tflite.tflite_graph import Graph, Tensor
-from stages.importing.tflite.tflite_importer import walk
+from stages.importing.tflite.tflite_importer import import_graph
 from stages.importing.tflite.tflite_reader import read
-from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
 
@@ -26,44 +25,36 @@ _LAYERS = {
 """Operators with weights (operand 1), and which operand their activations are."""
 
 
-def describe(source: bytes, options: ImportOptions) -> Table:
-    """The table of `stages.importing.onnx.onnx_description.describe`, of a TensorFlow Lite file.
+def describe_graph(source: bytes, options: ImportOptions) -> Table:
+    """The table of `stages.importing.description`, of a TensorFlow Lite file.
 
     `smallest` and `largest` of an input are stored values where it is stored as integers; what
     those mean are then its `scale` and `zero_point`. What the metadata tell of inputs and outputs
     stands there, too.
     """
-    graph, told = read(source), metadata.read(source)
-    shapes: dict[int, tuple[int, ...]] = {}
-    try:
-        walked = walk(graph, options)
-        problems, shapes = walked.unsupported, walked.shapes
-    except StageError as error:
-        problems = (Unsupported("input", str(error), ()),)
-    return {
-        "format": "TensorFlow Lite",
-        "bytes": len(source),
-        "opset": graph.schema_version,
-        "producer": graph.description,
-        "inputs": _with([_input(graph, graph.tensors[index]) for index in graph.inputs], told[0]),
-        "outputs": _with(
-            [_output(graph.tensors[index], shapes) for index in graph.outputs], told[1]
-        ),
-        "left_to_caller": [],
-        "operators": dict(sorted(Counter(each.kind for each in graph.operators).items())),
-        "parameters": sum(int(t.data.size) for t in graph.tensors if t.data is not None),
-        "layers": _layers(graph),
-        "unsupported": [
-            {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
-        ],
-    }
+    graph, stated = read(source), metadata.read(source)
+    imported = attempted(lambda: import_graph(graph, options))
+    inputs = [_input(graph, graph.tensors[index]) for index in graph.inputs]
+    outputs = [_output(graph.tensors[index], imported.shapes) for index in graph.outputs]
+    return description(
+        form="TensorFlow Lite",
+        source=source,
+        opset=graph.schema_version,
+        producer=graph.description,
+        inputs=_with(inputs, stated[0]),
+        outputs=_with(outputs, stated[1]),
+        operators=(each.kind for each in graph.operators),
+        parameters=(int(t.data.size) for t in graph.tensors if t.data is not None),
+        layers=_layers(graph),
+        unsupported=imported.unsupported,
+    )
 
 
-def _with(items: list[Table], told: list[Table]) -> list[Table]:
+def _with(items: list[Table], stated: list[Table]) -> list[Table]:
     """Inputs or outputs with what the metadata say of them, if it is of as many."""
-    if len(told) != len(items):
+    if len(stated) != len(items):
         return items
-    return [item | more for item, more in zip(items, told, strict=True)]
+    return [item | more for item, more in zip(items, stated, strict=True)]
 
 
 def _input(graph: Graph, tensor: Tensor) -> Table:
@@ -78,8 +69,8 @@ def _input(graph: Graph, tensor: Tensor) -> Table:
     }
 
 
-def _output(tensor: Tensor, shapes: dict[int, tuple[int, ...]]) -> Table:
-    shape = list(shapes[tensor.index]) if tensor.index in shapes else None
+def _output(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Table:
+    shape = list(shapes[tensor.name]) if tensor.name in shapes else None
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": shape, **_affine(tensor)}
 
 

@@ -70,6 +70,11 @@ class Operator:
     options: Mapping[str, Any] = field(default_factory=dict)
     custom_options: bytes = b""
 
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The tensors that it reads, those left out excluded."""
+        return tuple(index for index in self.inputs if index != ABSENT)
+
     def input(self, position: int) -> int:
         """The tensor index of a required operand."""
         if not self.has(position):

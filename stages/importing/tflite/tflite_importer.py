@@ -1,132 +1,96 @@
-"""The walk over a graph: every operator converted or noted as unsupported, constants folded."""
+"""TensorFlow Lite graphs on their way into Relax: the one walk, with what is particular to them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from stages.dialect.calls import dtype_of
-from stages.errors import StageError
-from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.graph_inputs import GraphInput
+from stages.importing.importer import Imported, Importer, needed_nodes
+from stages.importing.relax_builder import Array, Value
 from stages.importing.tflite.constant_operators import Folder
 from stages.importing.tflite.tflite_builder import TfliteBuilder
-from stages.importing.tflite.tflite_converters import converted, converter_of
-from stages.importing.tflite.tflite_graph import ABSENT, Graph, Operator, Tensor
-from stages.importing.unsupported import NO_INPUT, Problems, Unsupported, UnsupportedError
-from stages.kinds import Model
+from stages.importing.tflite.tflite_converters import Converter, check_count, converter_of
+from stages.importing.tflite.tflite_graph import Graph, Operator, Tensor
+from stages.importing.unsupported import UnsupportedError
 from stages.numerics.bipolar import BIT
 from stages.options import ImportOptions
 
 
-@dataclass(frozen=True)
-class Walked:
-    """A graph walked to its end: the model, unless something was unsupported."""
-
-    model: Model | None
-    shapes: dict[int, tuple[int, ...]]
-    unsupported: tuple[Unsupported, ...]
+def import_graph(graph: Graph, options: ImportOptions) -> Imported:
+    """A graph as Relax, with everything unsupported."""
+    return TfliteImporter(graph).run(options)
 
 
-def walk(graph: Graph, options: ImportOptions) -> Walked:
-    """Convert what can be converted, and collect what cannot."""
-    builder, problems, folder = TfliteBuilder(graph), Problems(), Folder()
-    for index, shape in input_shapes(graph, options).items():
-        try:
-            builder.add_input(index, shape)
-        except UnsupportedError as error:
-            problems.add("input", str(error), graph.tensors[index].name)
-    needed = needed_tensors(graph)
-    for operator in graph.operators:
-        if not needed.isdisjoint(operator.outputs):
-            try:
-                _convert(builder, folder, operator)
-            except UnsupportedError as error:
-                problems.add(operator.kind, str(error), operator.layer)
-    for index in graph.outputs:
-        # A damaged file may compute a tensor that has a buffer of its own too.
-        is_constant = index in builder.constants or index not in builder.variables
-        if not problems.listed() and is_constant:
-            why = "is a constant; no input reaches it"
-            problems.add("output", why, graph.tensors[index].name)
-        elif not problems.listed() and dtype_of(builder.variables[index].ty) == BIT:
-            problems.add("output", "is packed bits; dequantize it", graph.tensors[index].name)
-    known = (*builder.variables, *builder.constants)
-    shapes = {index: builder.shape(index) for index in known}
-    unsupported = problems.listed()
-    model = None if unsupported else builder.finish(graph.outputs, attributes_of(graph))
-    return Walked(model, shapes, unsupported)
+class TfliteImporter(Importer[TfliteBuilder, Operator, int]):
+    """One graph; its tensors are known by their numbers."""
 
-
-def _convert(builder: TfliteBuilder, folder: Folder, operator: Operator) -> None:
-    converter_of(builder, operator)  # tells first that there is none
-    operands = [index for index in operator.inputs if index != ABSENT]
-    for index in (*operands, *operator.outputs):
-        builder.tensor(index)
-    if not all(builder.knows(index) for index in operands):
-        return  # something before it is unsupported, and has been reported
-    if folder.folds(builder, operator):
-        builder.constants.update(folder.fold(builder, operator))
-        return
-    values = converted(builder, operator)
-    for position, (index, value) in enumerate(zip(operator.outputs, values, strict=True)):
-        builder.check_result(operator, position, builder.typed(value)[1])
-        (builder.constants if isinstance(value, np.ndarray) else builder.variables)[index] = value
-
-
-def needed_tensors(graph: Graph) -> set[int]:
-    """Tensors the outputs depend on."""
-    needed = set(graph.outputs)
-    for operator in reversed(graph.operators):
-        if not needed.isdisjoint(operator.outputs):
-            needed.update(operator.inputs)
-    return needed
-
-
-def input_shapes(graph: Graph, options: ImportOptions) -> dict[int, tuple[int, ...]]:
-    """The static shape of every graph input: as recorded, unless the recipe states another."""
-    inputs = [graph.tensors[index] for index in graph.inputs]
-    names = [tensor.name for tensor in inputs]
-    if not names:
-        raise StageError(NO_INPUT)
-    strange = sorted(set(options.inputs) - set(names))
-    if strange:
-        raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")
-    return {
-        tensor.index: _input_shape(tensor, options.inputs.get(tensor.name)) for tensor in inputs
-    }
-
-
-def _input_shape(tensor: Tensor, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
-    recorded = [None if o else e for e, o in zip(tensor.shape, tensor.is_open, strict=True)]
-    if wanted is not None and not (
-        len(wanted) == len(recorded)
-        and all(given in (None, w) for given, w in zip(recorded, wanted, strict=True))
-    ):
-        shown = ", ".join("?" if extent is None else str(extent) for extent in recorded)
-        raise StageError(
-            f"input '{tensor.name}' is given the shape {list(wanted)}, but the file says [{shown}]"
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._folder = Folder()
+        super().__init__(
+            TfliteBuilder(graph),
+            {index: _graph_input(graph.tensors[index]) for index in graph.inputs},
+            {index: graph.tensors[index].name for index in graph.outputs},
         )
-    shape = tensor.shape if wanted is None else wanted
-    if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:
-        raise StageError(
-            f"input '{tensor.name}' has the shape {list(shape)}; every extent must be at least 1 "
-            f"and the whole at most {MAX_ELEMENTS:,} elements",
-            hint="state another in the recipe's inputs if the file leaves it open",
+
+    def nodes(self) -> list[Operator]:
+        """The operators that the outputs depend on."""
+        return needed_nodes(
+            self._graph.operators, self.outputs, lambda each: each.inputs, lambda each: each.outputs
         )
-    return shape
+
+    def title(self, node: Operator) -> tuple[str, str]:
+        """The operator's name in the schema, and that of its first output."""
+        return node.kind, node.layer
+
+    def operands(self, node: Operator) -> Sequence[int]:
+        """Inputs by number."""
+        return node.operands
+
+    def results(self, node: Operator, count: int) -> Sequence[int]:
+        """Outputs by number."""
+        return node.outputs
+
+    def converter(self, node: Operator) -> Converter:
+        """By the operator's name, and whether it gives floats."""
+        return converter_of(self.builder, node)
+
+    def folded(self, node: Operator) -> Mapping[int, Array] | None:
+        """What shapes are computed with is executed."""
+        if not self._folder.folds(self.builder, node):
+            return None
+        return self._folder.fold(self.builder, node)
+
+    def define(self, node: Operator, values: Sequence[Value]) -> None:
+        """Note what an operator gives, which must be of the types that the file states."""
+        check_count(node, values)
+        for position, value in enumerate(values):
+            self.builder.check_result(node, position, value)
+        super().define(node, values)
+
+    def check_output(self, key: int) -> None:
+        """UnsupportedError also for signs that Larq packs."""
+        super().check_output(key)
+        if dtype_of(self.builder.variables[key].ty) == BIT:
+            raise UnsupportedError("is packed bits; dequantize it")
+
+    def attributes(self) -> dict[str, Any]:
+        """The numerics, and what quantized inputs and outputs mean."""
+        graph = self._graph
+        meaning = {}
+        for index in (*graph.inputs, *graph.outputs):
+            tensor = graph.tensors[index]
+            found = tensor.quantization
+            if found is not None and found.is_per_tensor:
+                scale, zero_point = float(found.scale[0]), int(found.zero_point[0])
+                meaning[tensor.name] = {"scale": scale, "zero_point": zero_point}
+        return {"numerics": "tflite", "quantization": json.dumps(meaning, sort_keys=True)}
 
 
-def attributes_of(graph: Graph) -> dict[str, Any]:
-    """Attributes of `main`: the numerics, and what quantized inputs and outputs mean."""
-    meaning = {}
-    for index in (*graph.inputs, *graph.outputs):
-        tensor = graph.tensors[index]
-        found = tensor.quantization
-        if found is not None and found.is_per_tensor:
-            scale, zero_point = float(found.scale[0]), int(found.zero_point[0])
-            meaning[tensor.name] = {"scale": scale, "zero_point": zero_point}
-    return {"numerics": "tflite", "quantization": json.dumps(meaning, sort_keys=True)}
+def _graph_input(tensor: Tensor) -> GraphInput:
+    """An input as recorded, also where its extents are open, unless the recipe states others."""
+    shape = [None if o else e for e, o in zip(tensor.shape, tensor.is_open, strict=True)]
+    return GraphInput(tensor.name, tensor.dtype, tuple(shape), usual=tensor.shape)

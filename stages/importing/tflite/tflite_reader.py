@@ -16,8 +16,8 @@ import tflite
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
 from stages.importing.tflite.flatbuffer import Budget, damaged, int32_field, plain, reading
+from stages.importing.tflite.operand_counts import OPERANDS, OPTIONS
 from stages.importing.tflite.quantization import quantization_of
-from stages.importing.tflite.signatures import OPERANDS, OPTIONS
 from stages.importing.tflite.tflite_graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import without_outputs
 

@@ -160,7 +160,7 @@ def logistic(builder: TfliteBuilder, operator: Operator) -> Any:
         multiplier, shift = _argument_of_int16(builder, operator)
         call = tflite_activations.logistic_of_int16(
             builder.read(operator.input(0)),
-            builder.parameter("sigmoid.table", tflite_activations.sigmoid_table()),
+            builder.tensor("sigmoid.table", tflite_activations.sigmoid_table()),
             multiplier=multiplier,
             shift=shift,
         )
@@ -174,7 +174,7 @@ def tanh(builder: TfliteBuilder, operator: Operator) -> Any:
         multiplier, shift = _argument_of_int16(builder, operator)
         call = tflite_activations.tanh_of_int16(
             builder.read(operator.input(0)),
-            builder.parameter("sigmoid.table", tflite_activations.sigmoid_table()),
+            builder.tensor("sigmoid.table", tflite_activations.sigmoid_table()),
             multiplier=multiplier,
             shift=shift,
         )
@@ -209,7 +209,7 @@ def _unary(
 
     def convert(builder: TfliteBuilder, operator: Operator) -> Any:
         data = operator.input(0)
-        is_quantized = builder.tensor(data).quantization is not None
+        is_quantized = builder.stated(data).quantization is not None
         if is_quantized and builder.dtype(data) != "int32":
             if bytes_function is None:
                 raise UnsupportedError(f"has quantized data of {builder.dtype(data)}")

@@ -8,7 +8,7 @@ import onnx
 from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from stages.errors import StageError
-from stages.importing.onnx.onnx_importer import importable_outputs
+from stages.importing.onnx.onnx_importer import package_outputs
 from stages.importing.onnx.onnx_reader import QONNX, read
 
 QUANTIZERS = frozenset({"Quant", "IntQuant", "BipolarQuant", "MultiThreshold", "FloatQuant"})
@@ -25,11 +25,11 @@ def build(source: bytes) -> bytes:
     graph = read(source)
     model = ModelProto()
     model.CopyFrom(graph.model)
-    outputs, _ = importable_outputs(graph)
+    outputs, _ = package_outputs(graph)
     kept = _without_quantizers(model.graph.node, outputs)
-    strange = sorted({f"{n.domain}.{n.op_type}" for n in kept if n.domain not in ("", "ai.onnx")})
-    if strange:
-        raise StageError(f"there is no float32 twin: {', '.join(strange)} is no ONNX operator")
+    foreign = sorted({f"{n.domain}.{n.op_type}" for n in kept if n.domain not in ("", "ai.onnx")})
+    if foreign:
+        raise StageError(f"there is no float32 twin: {', '.join(foreign)} is no ONNX operator")
     del model.graph.node[:]
     model.graph.node.extend(kept)
     # Types of tensors inside were stated for the quantized graph; they can be inferred again.

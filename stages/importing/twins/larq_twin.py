@@ -17,7 +17,7 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.importing.onnx import source_arithmetic as arithmetic
-from stages.importing.onnx.onnx_importer import importable_outputs
+from stages.importing.onnx.onnx_importer import package_outputs
 from stages.importing.onnx.onnx_reader import Node, SourceGraph, read
 from stages.importing.sliding_windows import Windows, windows_of
 from stages.importing.twins import tflite_operators as operations
@@ -68,7 +68,7 @@ class _Writer:
 
     def write(self) -> bytes:
         inputs = [self._input(item.name, item.shape) for item in self._graph.inputs]
-        outputs, cut = importable_outputs(self._graph)
+        outputs, cut = package_outputs(self._graph)
         for node in self._graph.nodes:
             if node.layer not in self._folded and node not in cut:
                 self._convert(node)
@@ -119,7 +119,7 @@ class _Writer:
         windows, padding = self._windows(node, x, weight.shape[2:])
         bias = self._constant(node, 2) if len(node.inputs) > 2 else np.zeros(len(weight))
         factor, addend, output = self._normed(node, bias)
-        result = self._picture(x, windows, len(weight))
+        result = self._image(x, windows, len(weight))
         if x.size is None:
             scaled = weight * factor.reshape(-1, 1, 1, 1)
             made = operations.conv_2d(x.tensor, scaled, addend, windows, padding, result.tensor)
@@ -145,7 +145,7 @@ class _Writer:
     def _max_pool(self, node: Node) -> None:
         x = self._value(node)
         windows, padding = self._windows(node, x, node.attributes["kernel_shape"])
-        result = self._picture(x, windows, x.channels)
+        result = self._image(x, windows, x.channels)
         if x.size is None:
             made = operations.pool_2d("MAX_POOL_2D", x.tensor, windows, padding, result.tensor)
         else:
@@ -157,7 +157,7 @@ class _Writer:
     def _mean(self, node: Node) -> None:
         x = self._real(node)
         whole = Windows(x.extents, (1, 1), (1, 1), (0, 0, 0, 0))
-        result = self._picture(x, whole, x.channels)
+        result = self._image(x, whole, x.channels)
         made = operations.pool_2d("AVERAGE_POOL_2D", x.tensor, whole, VALID, result.tensor)
         self._add(node, made, result)
 
@@ -176,7 +176,7 @@ class _Writer:
     def _flatten(self, node: Node) -> None:
         x = self._real(node)
         if prod(x.extents) != 1:
-            raise NoTwinError(f"'{node.layer}' flattens a picture of {list(x.extents)}")
+            raise NoTwinError(f"'{node.layer}' flattens an image of {list(x.extents)}")
         result = Value(Tensor((1, x.channels), F32), x.channels)
         shape = constant(result.tensor.shape, "int32")
         self._add(node, Operation("RESHAPE", [x.tensor, shape], [result.tensor]), result)
@@ -200,7 +200,7 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' is padded with {list(windows.pads)}")
         return windows, padding
 
-    def _picture(self, x: Value, windows: Windows, channels: int) -> Value:
+    def _image(self, x: Value, windows: Windows, channels: int) -> Value:
         shape = (1, *windows.output_extents(x.extents), channels)
         return Value(Tensor(shape, F32), channels)
 

@@ -10,7 +10,8 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.kernels.lut import ENTRIES, GROUP
-from stages.kernels.packed import class_count, stored_of, stored_row
+from stages.kernels.packed_conv2d import class_count, stored_row
+from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
 
 MIN_LANES = 8
@@ -57,7 +58,7 @@ def border_class(convolution: Any, y: Any, x: Any) -> Any:
 
 
 def border_expression(position: Any, size: int, before: int, after: int) -> Any:
-    """`stages.kernels.packed.border_classes` for one position, as an expression."""
+    """`stages.kernels.packed_conv2d.border_classes` for one position, as an expression."""
     if not before and not after:
         return 0
     if size < before + after + 1:

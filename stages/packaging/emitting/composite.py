@@ -15,15 +15,15 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed import (
+from stages.kernels.packed_conv2d import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
     WEIGHTS_RANK,
     WINOGRAD,
     is_convolution,
-    parse_signature,
 )
 from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Table
 
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}

@@ -11,7 +11,8 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.lut import GROUP, additions
 from stages.kernels.operand_storage import WORD_BITS
-from stages.kernels.packed import stored_of, stored_row
+from stages.kernels.packed_conv2d import stored_row
+from stages.kernels.packed_edges import stored_of
 
 
 def fill_halo(

@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.let_bindings import shared
-from stages.kernels.packed import stored_of
+from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
 from stages.packaging.emitting.addressing import call_on, output_offset
 from stages.packaging.epilogues.elements import Computed

@@ -17,7 +17,7 @@ from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.numbers import MAGIC
 from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
-from stages.kernels.packed import CONVOLUTION
+from stages.kernels.packed_conv2d import CONVOLUTION
 from stages.packaging.epilogues.block_vectors import HALF, MOST, Vectors, packing
 from stages.packaging.epilogues.outputs import SAME
 from stages.packaging.epilogues.threshold_counts import FEW, THRESHOLD

@@ -18,7 +18,8 @@ from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.kernels.lut import ENTRIES
-from stages.kernels.packed import is_convolution, stored_of
+from stages.kernels.packed_conv2d import is_convolution
+from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
 from stages.packaging.emitting.addressing import border_class, output_offset
 from stages.packaging.epilogues.block_values import Value, Values

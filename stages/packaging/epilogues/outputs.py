@@ -13,7 +13,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.relax_te import saturates
-from stages.kernels.packed import stored_row
+from stages.kernels.packed_conv2d import stored_row
 from stages.packaging.emitting.byte_lut import gives_bytes, looks_up
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.halo import fill_halo, fills_of

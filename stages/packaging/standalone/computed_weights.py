@@ -17,7 +17,7 @@ from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
 from stages.graph.composites import calls_in
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.packaging.emitting.addressing import divided
 from stages.packaging.emitting.item_kernel import line_kernel
 from stages.packaging.emitting.kernel import Kernel

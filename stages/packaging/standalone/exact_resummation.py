@@ -16,7 +16,8 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.let_bindings import shared
-from stages.dialect.resummation import MAGIC, OPERANDS, SETTLE
+from stages.dialect.names import QNN_RESUM
+from stages.dialect.resummation import MAGIC, OPERANDS
 from stages.graph.bindings import bindings_of
 from stages.packaging.emitting.item_kernel import line_kernel
 from stages.packaging.emitting.kernel import Kernel
@@ -27,7 +28,7 @@ MOST_LANES = 64
 
 def is_settling(function: Any) -> bool:
     """Whether a composite settles sums."""
-    return is_op(bindings_of(function)[0].value, SETTLE)
+    return is_op(bindings_of(function)[0].value, QNN_RESUM)
 
 
 def lower_settling(function: Any, symbol: str, hardware: Hardware) -> Kernel:

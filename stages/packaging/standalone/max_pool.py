@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed import stored_row
+from stages.kernels.packed_conv2d import stored_row
 from stages.packaging.emitting.item_kernel import row_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import with_vectors

@@ -24,7 +24,6 @@ from stages.dialect.numbers_tir import TIR, rounded_by_sum
 from stages.graph.bindings import bindings_of
 from stages.numerics.onnx_pointwise_conv import (
     ABOVE,
-    NEAR_TIES,
     OPERANDS,
     QUANTIZE,
     ROUNDINGS,
@@ -32,6 +31,7 @@ from stages.numerics.onnx_pointwise_conv import (
     is_near,
     level,
     limits_of,
+    near_ties,
 )
 from stages.packaging.emitting.item_kernel import line_kernel
 from stages.packaging.emitting.kernel import Kernel
@@ -44,7 +44,7 @@ PART = 16
 
 def is_of_near_ties(function: Any) -> bool:
     """Whether a composite is of sums near ties."""
-    return is_op(bindings_of(function)[0].value, NEAR_TIES)
+    return is_op(bindings_of(function)[0].value, near_ties.name)
 
 
 def lower_near_ties(function: Any, symbol: str, hardware: Hardware) -> Kernel:

@@ -211,7 +211,7 @@ def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> 
         code.joined(f"<{BLOCK} x i8>", low, high, BLOCK)
         for low, high in zip(rows[::2], rows[1::2], strict=True)
     ]
-    return code.apply(isa[Part.of("columns", number)], *pairs)
+    return code.apply(isa[(Part.COLUMNS_0, Part.COLUMNS_1)[number]], *pairs)
 
 
 def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:

@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.kernels.channel_groups import first_read
-from stages.kernels.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
+from stages.kernels.packed_conv2d import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.sums.parts import Composition, Reads, Window

@@ -9,9 +9,9 @@ import pytest
 from pipelines.tuning.candidates import Candidate, Layer, of_trial
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import Ranking, fit
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots, Products, TransformedDots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature

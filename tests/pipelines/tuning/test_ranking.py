@@ -14,9 +14,9 @@ from pipelines.tuning import ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer
 from pipelines.tuning.ledger import Machine, Trial
 from pipelines.tuning.ranking import PREDICTED, features, fit, learned
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots, PairedDots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.selection import ranked
 from stages.kernels.signature import KernelSignature
 from stages.kernels.workloads import Subject, Workload

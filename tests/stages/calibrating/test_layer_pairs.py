@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stages import calibrating
-from stages.calibrating.layer_pairs import Layer, Pair
+from stages.calibrating.layer_pairs import Layer, LayerPairs
 from stages.graph import interpret
 from stages.importing import run as import_onnx
 from stages.kinds import Model
@@ -31,9 +31,9 @@ def calibrated(options: CalibrateOptions) -> Model:
 
 
 @cache
-def pair(options: CalibrateOptions) -> Pair:
+def pair(options: CalibrateOptions) -> LayerPairs:
     made = calibrated(options)
-    return Pair(*calibrating.in_float(model=source(), calibrated=made, options=options))
+    return LayerPairs(*calibrating.in_float(model=source(), calibrated=made, options=options))
 
 
 def sample(at: int = 3) -> dict[str, np.ndarray]:

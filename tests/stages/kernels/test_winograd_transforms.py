@@ -62,8 +62,8 @@ def test_sums_are_those_of_a_convolution(
     span: tuple[int, int],
 ) -> None:
     rng = np.random.default_rng(seed)
-    pictures, down, across = tiles
-    shape = (pictures, *(one.reach(n * one.outputs) for n in (down, across)), channels)
+    images, down, across = tiles
+    shape = (images, *(one.reach(n * one.outputs) for n in (down, across)), channels)
     levels = rng.integers(*span, shape).astype(np.uint8)
     q = rng.integers(-128, 128, (5, WINDOW, WINDOW, channels)).astype(np.int8)
     assert one.fits(q)
@@ -125,7 +125,7 @@ def test_both_ways_is_columns_then_rows(one: Transform) -> None:
 @EVERY
 @pytest.mark.parametrize("value", (127, -128))
 def test_weights_fit_up_to_the_last_bit(one: Transform, value: int) -> None:
-    """And no further: with one more channel, pictures of the largest pixels give other sums.
+    """And no further: with one more channel, images of the largest pixels give other sums.
 
     Beyond 32 bits nothing says what the others' sums are.
     """

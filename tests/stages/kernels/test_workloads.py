@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import KernelSignature
 from stages.kernels.workloads import Subject, Workload, pick, products_problem, schedule_of
 
 CHEAP = KernelCandidate(KernelSignature("avx2", None, Dots(2), 2, 32, "none", 0), 1.0, 0.0)
 DEAR = KernelCandidate(KernelSignature("avx2", None, Dots(2), 1, 32, "none", 0), 2.0, 0.0)
 WIDE = KernelCandidate(KernelSignature("avx2", None, Dots(2), 8, 8, "none", 0), 9.0, 0.0)
-OFFERS = (DEAR, WIDE, CHEAP)
+CANDIDATES = (DEAR, WIDE, CHEAP)
 WORKLOAD = Workload("u8s8", Geometry((3, 3), 64, 7, 7, (2, 1)), 128)
 
 
@@ -30,9 +30,9 @@ def test_products_are_told_apart_by_the_size_of_their_weights(limit: int, name: 
 
 def test_a_candidate_is_taken_and_other_kernels_are_not() -> None:
     def choosing(name: str) -> KernelCandidate:
-        return pick(OFFERS, WORKLOAD, {WORKLOAD.name: {"kernel": name, "order": None}})
+        return pick(CANDIDATES, WORKLOAD, {WORKLOAD.name: {"kernel": name, "order": None}})
 
-    assert pick(OFFERS, WORKLOAD, {}) == CHEAP
+    assert pick(CANDIDATES, WORKLOAD, {}) == CHEAP
     assert choosing(DEAR.signature.name) == DEAR
     assert choosing("gone") == CHEAP
     # Eight pixels do not fit a row of seven.
@@ -40,7 +40,7 @@ def test_a_candidate_is_taken_and_other_kernels_are_not() -> None:
 
 
 def test_what_there_is_to_choose() -> None:
-    subject = Subject((WORKLOAD,), OFFERS)
+    subject = Subject((WORKLOAD,), CANDIDATES)
     assert subject.ranked() == [CHEAP, DEAR]
     # 9 windows of 16 words, 4 tiles of pixels, 7 rows, 4 blocks of channels.
     assert WORKLOAD.cycles(CHEAP) == 9 * 16 * 4 * 7 * 4

@@ -231,7 +231,7 @@ def test_concatenated_grids_go_through_tables() -> None:
     assert left == ["qnn.table", "concat"]
 
 
-def test_a_mean_over_the_picture() -> None:
+def test_a_mean_over_the_image() -> None:
     net = Net((1, 3, 5, 4))
     y = net.emit(relax.op.mean(net.dequantize(net.input, 0.05, 3), [2, 3], keepdims=True))
     left = compare(net.finish(net.quantize(y, 0.02, 5)), sample((1, 3, 5, 4)), "onnx", 1)

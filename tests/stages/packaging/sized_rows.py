@@ -274,7 +274,7 @@ LEVELS = {
         ("bitserial_dense",), perceptron, ALIKE, "bitserial", is_integer=False
     ),
     "dense_looked_up": Row(("lookup_dense",), perceptron, ALIKE, "lookup", is_integer=False),
-    "settled": Row(("settle",), settled, EVERY, "mac8", is_integer=False),
+    "settled": Row(("resum",), settled, EVERY, "mac8", is_integer=False),
 }  # fmt: skip
 _OTHERS = {**PRODUCTS, **COLLECTED, **LEVELS}
 _BUILT = {operator for row in _OTHERS.values() for operator in row.operators}

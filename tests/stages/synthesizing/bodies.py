@@ -118,7 +118,7 @@ class Case:
 
 
 def filled(signature: KernelSignature, flush: Flush) -> Case:
-    """A case whose counters reach their limit, and would overflow if emptied any later."""
+    """A case whose counters reach their limit, and would overflow if flushed any later."""
     period = signature.flush_period
     if period == 0:
         return Case(signature, 2, 1, 40)

@@ -11,7 +11,7 @@ from stages.kernels.signature import Flush, KernelSignature
 from stages.kernels.terms import TermPlan
 from stages.layer_options import Encoding
 from stages.synthesizing.plan_discovery import plans
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 
 ENCODINGS: tuple[Encoding, ...] = ("unipolar", "bipolar", "signed")
 PROBLEMS = [
@@ -44,7 +44,7 @@ def popcount(
 ) -> KernelSignature:
     """A popcount signature of a step of so many words.
 
-    Its byte counters are emptied once a window if nothing else is said.
+    Its byte counters are flushed once a window if nothing else is said.
     """
     isa = isa_of(hardware)
     problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)

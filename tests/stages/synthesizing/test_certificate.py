@@ -15,7 +15,7 @@ from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import Body, body_of, paired_products
 from stages.synthesizing.certificate import ProofError, certify, digest, prove
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
 from tests.targets import AARCH64, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 

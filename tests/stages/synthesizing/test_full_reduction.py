@@ -19,7 +19,7 @@ from stages.kernels.terms import products
 from stages.synthesizing.full_reduction import FullSpec, full_program, full_text, prove_full
 from stages.synthesizing.interaction import residual
 from stages.synthesizing.reduction import reduction
-from stages.synthesizing.survey import PRECISIONS, Full, full
+from stages.synthesizing.survey import PRECISIONS, FullReductionSurvey, full_reduction_survey
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.targets import skip_unless_runnable
@@ -38,8 +38,8 @@ def board(isa: str) -> Hardware:
 
 
 @cache
-def kernel(isa: str, bits: tuple[int, int], encoding: str, chunk: int) -> Full:
-    return full(Problem(*bits, encoding), board(isa), chunk=chunk)  # type: ignore[arg-type]
+def kernel(isa: str, bits: tuple[int, int], encoding: str, chunk: int) -> FullReductionSurvey:
+    return full_reduction_survey(Problem(*bits, encoding), board(isa), chunk=chunk)  # type: ignore[arg-type]
 
 
 CASES = [
@@ -130,7 +130,9 @@ def packed_weights(spec: FullSpec, w: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(planes).view(np.uint8).reshape(len(planes), -1)
 
 
-def operands(found: Full, a: np.ndarray, w: np.ndarray, trials: int) -> dict[str, np.ndarray]:
+def operands(
+    found: FullReductionSurvey, a: np.ndarray, w: np.ndarray, trials: int
+) -> dict[str, np.ndarray]:
     spec = found.spec
     data = np.stack([packed(spec, one) for one in a])
     weights = np.stack([packed_weights(spec, one) for one in w])

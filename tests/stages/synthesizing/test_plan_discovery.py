@@ -26,7 +26,7 @@ POPCOUNTS = {
     (2, 3): 4,
     (3, 3): 6,
 }
-"""Bits of activations and weights → popcounts a bit position (section 1 of the synthesis notes)."""
+"""Bits of activations and weights → popcounts a bit position (`method.md`, "Term plans")."""
 
 
 @pytest.mark.parametrize(("bits", "popcounts"), POPCOUNTS.items(), ids=str)

@@ -21,7 +21,7 @@ from stages.synthesizing.enumeration import candidates_for
 from stages.synthesizing.explanation import explanation
 from stages.synthesizing.matrix_body import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
 from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable
@@ -121,10 +121,10 @@ def test_a_wrong_order_of_sums_is_refused() -> None:
     isa = isa_of(I8MM)
     kernel = replace(mac8(I8MM, 2, 1), products=MatrixDots(8, 2))
     body = body_of(kernel, isa)
-    (first, second), empty = body.empty.inputs.values(), replace(body.empty)
+    (first, second), empty = body.flush.inputs.values(), replace(body.flush)
     empty.steps, empty.outputs = [], {"s0": (*first, *second)}
     with pytest.raises(ProofError, match="row 2, pixel 0: counts"):
-        prove(kernel, isa, replace(body, empty=empty))
+        prove(kernel, isa, replace(body, flush=empty))
 
 
 def test_a_lane_of_a_register_of_pixels_is_multiplied() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.gfni import WIDTHS
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots, TileDots
 from stages.kernels.geometry import Geometry, tile_count
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WeightCode
 from stages.kernels.packing import pack_weights, unpack_weights
 from stages.kernels.problems import BFLOAT16, FLOAT32, Problem
@@ -21,7 +21,7 @@ from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.signatures import tiles_of
+from stages.synthesizing.sketches import tiles_of
 from stages.synthesizing.tile_body import (
     PIXELS,
     STEPS,

@@ -1,4 +1,4 @@
-"""Packed words of all widths: what kernels of them compute, what is proved, what is offered."""
+"""Packed words of all widths: what kernels of them compute, what is proved, what is a candidate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.counter_flush import WORDS, word_widths
 from stages.synthesizing.enumeration import candidates_for
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from stages.synthesizing.step_loops import fits
 from stages.synthesizing.word_variants import with_words
 from tests.stages.synthesizing.bodies import (
@@ -119,7 +119,7 @@ def test_a_word_holds_neighbouring_channels_of_one_output() -> None:
 
 
 def test_all_widths_are_offered_where_bytes_are_counted() -> None:
-    """The instruction sets of x86 have no rows that empty other words: nothing changes there."""
+    """The instruction sets of x86 have no rows that flush other words: nothing changes there."""
     for hardware, widths in ((AARCH64, {*WORDS}), (ARMV7, {*WORDS}), (AVX2, set())):
         assert {*word_widths(isa_of(hardware))} == widths
     assert not word_widths(isa_of(AVX512VPOPCNTDQ))

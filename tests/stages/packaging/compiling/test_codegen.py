@@ -9,6 +9,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import build_library, compile_object, target_of
+from stages.nodes import PrimFunc
 from stages.packaging.compiling.object_file import ObjectFile
 from tests.compiled import Library
 from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ, EVERY, SSE2, skip_unless_runnable
@@ -16,7 +17,7 @@ from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ, EVERY, SSE2, skip_unl
 N = 37
 
 
-def scale(symbol: str = "scale") -> object:
+def scale(symbol: str = "scale") -> PrimFunc:
     """`y[i] = x[i] * factor + i`, the buffers first, then a number."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)

@@ -15,7 +15,7 @@ from hw.profile import Hardware
 from stages.dialect import integer
 from stages.errors import StageError
 from stages.graph.builder import FunctionBuilder
-from stages.kernels import packed
+from stages.kernels import packed_edges
 from stages.kernels.llvm import FunctionText
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.kernel import Kernel
@@ -81,7 +81,7 @@ def composite(emit: Callable[[FunctionBuilder, Any], Any]) -> Any:
     value = builder.emit(emit(builder, data), "v")
     if "float" not in str(value.ty.dtype):
         attrs = {"halo": [0] * 4, "channels": 32, "fill": 0, "stacked": 1, "phases": 1}
-        value = builder.emit(packed.to_bytes(value, **attrs), "bytes")
+        value = builder.emit(packed_edges.to_bytes(value, **attrs), "bytes")
     return builder.finish([value], {"composite": "elementwise"})
 
 

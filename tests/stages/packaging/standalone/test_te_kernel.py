@@ -15,7 +15,7 @@ from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.graph.composites import PLAIN
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.numerics import rescale
 from tests.stages.packaging.programs import assert_exact, pack

@@ -15,7 +15,7 @@ from stages.codegen import compile_object
 from stages.dialect.calls import shape_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
-from stages.kernels.packed import border_classes
+from stages.kernels.packed_conv2d import border_classes
 from stages.kernels.packing import round_up
 from stages.layer_options import Algorithm
 from stages.numerics import qonnx_operators

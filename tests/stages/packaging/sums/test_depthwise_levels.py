@@ -13,7 +13,7 @@ from stages import legalizing
 from stages.dialect.calls import attributes, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.pipeline import algorithm, random_inputs, stages

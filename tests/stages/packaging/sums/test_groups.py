@@ -11,7 +11,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of
-from stages.kernels.packed import CONVOLUTION, parse_signature, reads_of
+from stages.kernels.packed_conv2d import CONVOLUTION, reads_of
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact, pack

@@ -9,8 +9,9 @@ import pytest
 from hw.profile import Hardware
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model, Table
 from tests.stages import pipeline
 from tests.stages.packaging.programs import assert_exact

@@ -19,6 +19,7 @@ from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PRODUCTS
 from stages.kinds import Model
+from stages.nodes import PrimFunc
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.kernel import Few, Kernel
 from stages.packaging.program.program import Program
@@ -39,7 +40,7 @@ Items = list[tuple[int, int]]
 SCHEDULE = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
 
 
-def numbering(grid: Grid, together: int) -> object:
+def numbering(grid: Grid, together: int) -> PrimFunc:
     """A kernel that numbers a task's items in the order in which they come, from 1 on."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("number")

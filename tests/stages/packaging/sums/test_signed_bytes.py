@@ -11,7 +11,8 @@ from tvm import relax
 from stages.dialect import integer
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.packed_conv2d import is_convolution
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
 from tests.stages.packaging.programs import assert_exact

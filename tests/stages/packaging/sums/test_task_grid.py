@@ -10,6 +10,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import compile_object, target_of
+from stages.nodes import PrimFunc
 from stages.packaging.emitting.kernel import Few
 from stages.packaging.sums.task_grid import RUNS_A_TASK, Grid
 from tests.compiled import Library
@@ -19,7 +20,7 @@ Items = list[tuple[int, int]]
 MANY = 100.0
 
 
-def marking(grid: Grid) -> object:
+def marking(grid: Grid) -> PrimFunc:
     """A kernel that counts how often each item is a task's."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("mark")

@@ -17,7 +17,7 @@ from stages.dialect import integer
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PLAIN, PRODUCTS
-from stages.kernels.candidates import to_table
+from stages.kernels.kernel_candidates import to_table
 from stages.kernels.operand_storage import WeightCode
 from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_candidates

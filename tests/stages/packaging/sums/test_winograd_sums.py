@@ -19,8 +19,9 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import TILES
 from stages.kernels.geometry import tile_count
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed import WINOGRAD, parse_signature
+from stages.kernels.packed_conv2d import WINOGRAD
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
