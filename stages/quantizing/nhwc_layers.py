@@ -21,10 +21,9 @@ from stages.dialect.convolve import pad_spatial, windows
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kernels import direct_operators as direct
+from stages.kinds import Array
 from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_layers import window_sum2d
-
-Array = np.ndarray[Any, Any]
 
 MAXIMUM = "relax.nn.max_pool2d"
 POOLS = (MAXIMUM, "relax.nn.avg_pool2d")

@@ -20,7 +20,7 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.quantizing.chain import Steps, evaluate, step
-from stages.quantizing.exact_resummation import boundaries_of, bounds_of
+from stages.quantizing.level_boundaries import boundaries_of, bounds_of
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program, pack

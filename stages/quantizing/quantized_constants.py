@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
+from stages.kinds import Array
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
 from stages.quantizing.values import KnownQuantized
 
-Array = np.ndarray[Any, Any]
 MAX_WEIGHT_BITS = 8
 
 

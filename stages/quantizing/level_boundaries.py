@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -22,11 +21,10 @@ from tvm import relax
 from stages.dialect.calls import shape_of
 from stages.dialect.resummation import resum
 from stages.graph.builder import ModelBuilder
+from stages.kinds import Array
 from stages.nodes import Var
 from stages.quantizing.chain import Steps, affine
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
-
-Array = np.ndarray[Any, Any]
 
 ULP = 2.0**-24
 """A float32 is off by so much of itself, at most, once it is rounded."""
