@@ -35,7 +35,7 @@ CASES = st.fixed_dictionaries(
     }
 )
 CASE: dict[str, Any] = {
-    "pictures": 1, "size": (6, 7), "channels": 72, "kernel": (3, 3), "strides": (2, 2),
+    "images": 1, "size": (6, 7), "channels": 72, "kernel": (3, 3), "strides": (2, 2),
     "is_signed": False, "readers": "both",
 }  # fmt: skip
 
