@@ -9,7 +9,7 @@ from typing import Any
 from pipelines import actions
 from pipelines.builds import publication
 from pipelines.builds.derived import DERIVED, DESCRIBING
-from pipelines.builds.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
+from pipelines.builds.plan import MEASUREMENTS, SOURCE, VERIFYING, Plan, Step
 from pipelines.cluster import scheduler_address
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
@@ -50,20 +50,20 @@ def _agreeing(plan: Plan, arguments: Mapping[str, Any]) -> Task:
 
 
 def _givers(plan: Plan, step: Step) -> list[str]:
-    """Return whose artifacts a step takes; measuring is among them if the recipe wants trials."""
+    """Return whose artifacts a step takes; measurements among them if the recipe wants trials."""
     takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
-    measured = MEASURING in step.stage.takes.values() and plan.snapshot.trials > 0
-    return [*takes, MEASURING] if measured else takes
+    measured = MEASUREMENTS in step.stage.takes.values() and plan.snapshot.trials > 0
+    return [*takes, MEASUREMENTS] if measured else takes
 
 
 def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
     """The trials that a recipe wants: they need what the first stage that heeds them needs."""
     given = [plan, arguments["resolved"], arguments["variables"].command.get("board")]
-    first = next(step for step in plan.steps if MEASURING in step.stage.takes.values())
+    first = next(step for step in plan.steps if MEASUREMENTS in step.stage.takes.values())
     takes = [producer.name for _, producer in plan.producers(first) if producer is not None]
     return {
         "basename": "build",
-        "name": MEASURING,
+        "name": MEASUREMENTS,
         "doc": "tries kernels on this machine, or on board= -> the ledger",
         "actions": [(actions.measure, given)],
         "uptodate": [(finished_trials.is_measured, [plan])],

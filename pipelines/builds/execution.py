@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hw.costs import core_costs
 from pipelines import places
-from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
+from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASUREMENTS, Plan, Step
 from pipelines.builds.stage_calls import call, check_unedited
 from pipelines.errors import UserError, shown
 from pipelines.output import build_progress
@@ -223,7 +223,7 @@ class Workshop:
         if taken == CALIBRATION:
             assert self.plan.calibration is not None
             return self.plan.calibration.digest()
-        if taken == MEASURING:
+        if taken == MEASUREMENTS:
             return keys.digest(keys.canonical(self._choices))
         return self._source_digest()
 
@@ -232,7 +232,7 @@ class Workshop:
         taken = step.stage.takes[argument]
         if taken == CALIBRATION:
             return self.calibration_samples()
-        if taken == MEASURING:
+        if taken == MEASUREMENTS:
             return self._choices
         return self._source()
 

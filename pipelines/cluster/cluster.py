@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines import exit_status
 from pipelines.builds.execution import Workshop
-from pipelines.builds.plan import MEASURING, Plan, Step
+from pipelines.builds.plan import MEASUREMENTS, Plan, Step
 from pipelines.cluster import membership, orders, outcome
 from pipelines.cluster.orders import Order
 from pipelines.cluster.outcome import FAILED, KILLED, Outcome
@@ -174,7 +174,7 @@ def unmeasured(plan: Plan) -> set[str]:
     found: set[str] = set()
     for step in plan.steps:
         above = {producer.name for _, producer in plan.producers(step) if producer is not None}
-        if MEASURING in step.stage.takes.values() or above & found:
+        if MEASUREMENTS in step.stage.takes.values() or above & found:
             found.add(step.name)
     return found
 

@@ -134,7 +134,7 @@ def gather(
 
 def _program(workshop: Workshop, hardware: Hardware) -> Program:
     plan = workshop.plan
-    names = ("bitpacking", "synthesizing", "tuning")
+    names = ("bitpacking", "synthesizing", "scheduling")
     model, bodies, schedules = (workshop.load(plan.step(name)) for name in names)
     return program_of(model, bodies, schedules, hardware, workshop.memo(plan.step("packaging")))
 

@@ -121,7 +121,7 @@ class Preparing:
     def _sides(self, steps: Steps) -> tuple[dict[str, Side], Mapping[str, bytes]]:
         plan = steps.plan
         model = steps.load(plan.step("bitpacking"))
-        bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "tuning"))
+        bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "scheduling"))
         made = program_of(
             model, bodies, schedules, self.hardware, steps.memo(plan.step("packaging"))
         )

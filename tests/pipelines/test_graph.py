@@ -219,7 +219,7 @@ def test_the_plan_gives_each_stage_its_own_slice_only() -> None:
 
 
 def test_every_stage_takes_from_one_before_it() -> None:
-    seen: set[str] = {plan.CALIBRATION, plan.MEASURING}
+    seen: set[str] = {plan.CALIBRATION, plan.MEASUREMENTS}
     for stage in STAGES:
         assert set(stage.takes.values()) <= seen, stage.name
         seen.add(stage.name)

@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.bitpacking import choosing
 from stages.codegen import target_of
 from stages.dialect import integer
@@ -261,7 +261,7 @@ def test_weights_of_few_bits_become_bytes_between_products(
 ) -> None:
     """Of pictures that tiles take as a whole, where weights are read once."""
     skip_unless_runnable(AMX_GFNI)
-    monkeypatch.setattr(tuning, "GAINING", 0 if is_interleaved else 2)
+    monkeypatch.setattr(scheduling, "GAINING", 0 if is_interleaved else 2)
     net = FewBits((1, 64, 7 * strides, 7 * strides))
     x = net.quant(net.x, "a", 2, 0.5)
     y = net.conv(x, "c", 72, stride=strides, bits=bits, encoding=encoding)
