@@ -25,7 +25,7 @@ INTERRUPTED = "interrupted; what was finished is kept, and the same command goes
 class Codec:
     """What doit's database is read as and written as: nothing."""
 
-    def encode(self, data: Any) -> str:
+    def encode(self, data: object) -> str:
         """Return no text."""
         del data
         return ""
@@ -41,7 +41,7 @@ class Session:
     """One call of doit."""
 
     plan: plan.Plan | None
-    arguments: dict[str, Any]
+    arguments: graph.Given
     config: dict[str, Any]
 
     def tasks(self) -> Iterator[graph.Task]:

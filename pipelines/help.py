@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from doit.cmd_base import DodoTaskLoader
 from doit.cmd_help import Help as HelpOfDoit
@@ -26,7 +25,7 @@ class Help(HelpOfDoit):
     doc_purpose = "what bitkiln's commands do: doit help, doit help build"
     doc_usage = "[COMMAND]"
 
-    def execute(self, params: Any, args: Sequence[str]) -> int:
+    def execute(self, params: Mapping[str, object], args: Sequence[str]) -> int:
         """Print a page; the exit status."""
         if not args:
             print(front())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
 from stages.kernels.winograd import transform_for
 from stages.kernels.work import macs_of
+
+if TYPE_CHECKING:
+    from stages.kinds import Model
+    from stages.nodes import Expr
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
@@ -50,7 +54,7 @@ def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list
     return rows
 
 
-def works(model: Any) -> dict[str, Work]:
+def works(model: Model) -> dict[str, Work]:
     """Return what each call of a bit-packed model multiplies, by its name."""
     found = {}
     for binding, function in calls_of(model):
@@ -61,7 +65,7 @@ def works(model: Any) -> dict[str, Work]:
     return found
 
 
-def _work(call: Any) -> Work | None:
+def _work(call: Expr) -> Work | None:
     macs = macs_of(call)
     if is_convolution(call):
         attrs = attributes(call)
