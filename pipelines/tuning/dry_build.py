@@ -13,7 +13,7 @@ from pipelines.store.items import Memo
 from pipelines.tuning.snapshot import Snapshot
 
 
-class Rehearsal:
+class DryBuild:
     """A built recipe whose choices are replaced: what depends on them is made anew, in memory."""
 
     def __init__(self, built: Workshop, choices: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from pipelines.machine import check_runs
 from pipelines.recipe import load
 from pipelines.tuning import alternatives, finished_trials, ledger, subjects
 from pipelines.tuning.candidates import as_offered
-from pipelines.tuning.dry_build import Rehearsal
+from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.snapshot import Snapshot
 from tests.pipelines.fake_clone import doit
@@ -150,7 +150,7 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_leaves_nothing_but_items() -> None:
+def test_a_dry_build_leaves_nothing_but_items() -> None:
     resolved = load.load_recipe(RECIPE)
     built = Workshop(plan.of(resolved))
     built.produce(built.plan.step("packaging"))
@@ -158,7 +158,7 @@ def test_a_rehearsal_leaves_nothing_but_items() -> None:
     subject = subjects.of(built)["layer1.0.conv1"]
     kernel = subject.kernel(subject.ranked()[-1])
     choices = {w.name: {"kernel": kernel, "order": None} for w in subject.workloads}
-    assert subjects.running(Rehearsal(built, choices))["layer1.0.conv1"] == kernel
+    assert subjects.running(DryBuild(built, choices))["layer1.0.conv1"] == kernel
     assert sorted((built.store.root / "bitpacking").iterdir()) == before
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds.execution import Workshop
+from pipelines.evaluation.comparison import CLOSE
+from pipelines.evaluation.verification import GOLDEN, tolerance
 from pipelines.recipe.layer_patterns import matching
-from pipelines.verifying import CLOSE, GOLDEN, tolerance
 
 if TYPE_CHECKING:
     import numpy as np
