@@ -96,7 +96,7 @@ def front() -> str:
             "",
             "`doit recipes` lists the recipes. `doit help COMMAND` says what a command heeds.",
             "`doit help doit` prints doit's own options and commands, as -n and list.",
-            "README.md leads through a first build; pipelines/README.md has every command.",
+            "README.md leads through a first build, pipelines/commands/README.md through all commands.",
         ]
     )  # fmt: skip
 
