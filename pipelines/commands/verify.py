@@ -11,7 +11,7 @@ from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import CheckError
-from pipelines.evaluation import comparison, float_layers, layerwise, verification
+from pipelines.evaluation import comparison, layerwise, left_in_float, verification
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import ALL
 from pipelines.recipe.overrides import Variables
@@ -32,7 +32,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows: list[dict[str, Any]] = []
     for stage, found, seconds in verification.after_stages(workshop):
         rows += _told(_rows(stage, found, round(seconds, 3)))
-    if said := float_layers.overflowing(workshop):
+    if said := left_in_float.overflowing(workshop):
         print(said)
     boards = reached(variables.command.get("board"), resolved.hardware)
     for board in boards or (None,):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.builds.execution import STORE, Workshop
 from pipelines.builds.plan import IMPORTING, VERIFYING, Plan
 from pipelines.errors import CheckError
-from pipelines.evaluation import float_layers
+from pipelines.evaluation import left_in_float
 from pipelines.evaluation.comparison import (
     CLOSE,
     CLOSE_OF_BFLOAT16,
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
-GOLDEN, QUANTIZING = float_layers.GOLDEN, float_layers.QUANTIZING
+GOLDEN, QUANTIZING = left_in_float.GOLDEN, left_in_float.QUANTIZING
 
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
-    if (asked := float_layers.of(plan)) != "float16":
+    if (asked := left_in_float.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
     from stages.dialect.floats import departure
 
-    return max(CLOSE, departure(float_layers.layers_of_halves(Workshop(plan))))
+    return max(CLOSE, departure(left_in_float.layers_of_halves(Workshop(plan))))
 
 
 def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
-    if float_layers.of(plan) != "float16":
+    if left_in_float.of(plan) != "float16":
         return tolerance(plan)
     from stages.dialect.floats import departure_of_sums
     from stages.graph import interpret
@@ -59,7 +59,7 @@ def tolerance_of_package(plan: Plan) -> float:
     golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
     found = compare(golden, functools.partial(interpret.run, model))
     rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
-    layers = float_layers.layers_of_halves(workshop)
+    layers = left_in_float.layers_of_halves(workshop)
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 
@@ -130,7 +130,7 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            beyond = float_layers.overflowing(workshop, item.largest_difference == float("inf"))
+            beyond = left_in_float.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
     table = {"note": note, "outputs": [asdict(item) for item in found]}

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import exit_status, places
+from pipelines import exit_status, work_folder
 from pipelines.benchmarks.engines import ENGINES
 from pipelines.benchmarks.result_origin import revision
 from pipelines.benchmarks.results_page import RESULTS
@@ -29,7 +29,7 @@ from pipelines.emulating.result_tables import CYCLES, INSTRUCTIONS
 from pipelines.machine import core, processor
 from pipelines.store import atomic, keys
 
-KEPT = places.ARTIFACTS / "paper"
+KEPT = work_folder.ARTIFACTS / "paper"
 SHIPPED = Path(__file__).with_name("results")
 _LEFT_OUT = {"predictions", "labels", "kinds", "exactness"}
 _NEEDED = {"command", "made_by", "processor", "bitkiln", "date", "result"}

@@ -156,10 +156,10 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["front", "graph"])
+@pytest.mark.parametrize("file", ["front", "doit_tasks"])
 def test_a_fault_of_ours_before_any_task_ends_alike(clone: Clone, file: str) -> None:
     """In reading the command line, or in making tasks."""
-    name = {"front": "open_session", "graph": "tasks"}[file]
+    name = {"front": "open_session", "doit_tasks": "tasks"}[file]
     with (clone.root / f"pipelines/{file}.py").open("a") as text:
         text.write(f"\n\ndef {name}(*_):\n    raise RuntimeError('a bug')\n")
     _, err = clone.doit("build", "recipe=toy", expect=2)
