@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hw.costs import Core
+from hw.core_costs import Core
 
 _GUIDE = " Software Optimization Guide: "
 _DOT = ("+dotprod", "+fullfp16")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from hw.arm_cores import ARM_CORES
-from hw.isa.tiles import FEATURES
+from hw.isa.tile_registers import FEATURES
 from hw.profile import NEEDED, Core, Hardware, Isa
 
 # /proc/cpuinfo flag → (LLVM feature, features LLVM switches on with it). Only what kernels and

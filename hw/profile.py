@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from hw import isa as sets
 from hw.arm_cores import ARM_CORES
-from hw.costs import Core as Core
-from hw.costs import core_costs
-from hw.isa import tiles
-from hw.isa.parts import Part
-from hw.isa.sets import Architecture, Name
+from hw.core_costs import Core as Core
+from hw.core_costs import core_costs
+from hw.isa import tile_registers
+from hw.isa.instruction_set import Architecture, Name
+from hw.isa.part import Part
 
 Isa = Name
 
@@ -131,7 +131,9 @@ class Hardware(BaseModel):
             known = tuple(isa for isa in ISAS[self.architecture] if has(isa))
             raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(known)}")
         isa = sets.isa_of(self)
-        needed = [row.name for row in isa.instructions()] + (list(tiles.NAMES) if isa.tiles else [])
+        needed = [row.name for row in isa.instructions()] + (
+            list(tile_registers.NAMES) if isa.tiles else []
+        )
         unknown = [name for name in needed if not costs.knows(name)]
         if unknown:
             raise ValueError(f"core {self.core} has no {', '.join(unknown)}; leave out its feature")
@@ -149,7 +151,7 @@ class Hardware(BaseModel):
     @property
     def multiplies_halves(self) -> bool:
         """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
-        return Part.HALF_MAC in sets.isa_of(self)
+        return Part.FLOAT16_MAC in sets.isa_of(self)
 
     def ingredients(self) -> dict[str, object]:
         """Return what may influence a build, as plain JSON data: all but words for people."""

@@ -36,9 +36,9 @@ class MemoryModel(_Data):
     reach: int = Field(gt=0)
     """The longest stride in lines."""
     l2_latency: float = Field(ge=0)
-    """Cycles that a load from the second cache takes beyond one from the first."""
+    """Cycles that a load from the L2 cache takes beyond one from the first."""
     memory_latency: float = Field(ge=0)
-    """Cycles that a load from memory takes beyond one from the first cache."""
+    """Cycles that a load from memory takes beyond one from the L1 cache."""
     hidden: float = Field(ge=0)
     """Cycles of either that the core hides by running what comes after."""
     overlap: float = Field(ge=1)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from hw import host
 from hw.arm_cores import ARM_CORES
-from hw.isa.expanding import GFNI
-from hw.isa.sets import Architecture
-from hw.isa.tiles import FEATURES
+from hw.isa.gfni import GFNI
+from hw.isa.instruction_set import Architecture
+from hw.isa.tile_registers import FEATURES
 from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages import without_torch
-from stages.registry import Stage
+from stages.stage import Stage
 
 without_torch.hide()
 
@@ -51,11 +51,12 @@ STAGES: tuple[Stage, ...] = (
         "model",
         takes={"model": "calibrating"},
         options={"options": "QuantizeOptions"},
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
         "enumerating",
-        "stages.synthesizing:offer",
+        "stages.synthesizing:enumerate_kernels",
         "table",
         takes={"model": "quantizing"},
         hardware=True,
@@ -69,6 +70,7 @@ STAGES: tuple[Stage, ...] = (
         takes={"model": "quantizing", "offers": "enumerating", "choices": "measurements"},
         options={"options": "LegalizeOptions"},
         hardware=True,
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
@@ -76,6 +78,7 @@ STAGES: tuple[Stage, ...] = (
         "stages.canonicalizing:run",
         "model",
         takes={"model": "legalizing"},
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
@@ -85,6 +88,7 @@ STAGES: tuple[Stage, ...] = (
         takes={"model": "canonicalizing", "offers": "enumerating", "choices": "measurements"},
         options={"options": "LegalizeOptions"},
         hardware=True,
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(

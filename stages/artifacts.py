@@ -7,12 +7,15 @@ import json
 import pkgutil
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stages.kinds import Files, Golden, Held, Model
 from stages.rooms import ROOMS
+
+if TYPE_CHECKING:
+    from stages.nodes import IRModule
 
 KINDS = ("source", "model", "golden", "table", "files")
 
@@ -75,7 +78,7 @@ def _check_relative(name: str) -> None:
         raise ValueError(f"'{name}' is not a plain relative path")
 
 
-def _module_text(module: Any) -> bytes:
+def _module_text(module: IRModule) -> bytes:
     """Return TVM's JSON of a module without source positions, which hold absolute paths."""
     import tvm
 
@@ -101,7 +104,7 @@ def _without_spans(text: str) -> str:
     return json.dumps(graph, separators=(",", ":"))
 
 
-def _module(text: bytes) -> Any:
+def _module(text: bytes) -> IRModule:
     import tvm
 
     for room in ROOMS:

@@ -15,12 +15,13 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
+from stages.nodes import IRModule, PrimFunc
 
 PIPELINE = "bitkiln.plain_c"
 
 
 @tvm.transform.module_pass(opt_level=0, name="PlainCInterface")
-def plain_c_interface(module: Any, _context: Any) -> Any:
+def plain_c_interface(module: IRModule, _context: object) -> IRModule:
     """Turn buffer parameters into bare pointers: no packed calls, no runtime symbol.
 
     `f(A: Buffer((64,), "uint8"))` -> `f(a: pointer to uint8)` with `A` declared over `a`.
@@ -30,7 +31,7 @@ def plain_c_interface(module: Any, _context: Any) -> Any:
     )
 
 
-def _with_pointers(function: Any) -> Any:
+def _with_pointers(function: PrimFunc) -> PrimFunc:
     parameters, declarations = [], []
     for parameter in function.params:
         if isinstance(parameter.ty, tirx.BufferType):
@@ -89,12 +90,12 @@ def tuning_of(hardware: Hardware) -> tuple[str, ...]:
     return () if core is None else core.tuning
 
 
-def build_library(functions: dict[str, Any], hardware: Hardware) -> Any:
+def build_library(functions: dict[str, PrimFunc], hardware: Hardware) -> Any:
     """A TVM runtime module with the functions under the plain C ABI."""
     return tirx.build(tvm.IRModule(functions), target=target_of(hardware), pipeline=PIPELINE)
 
 
-def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
+def compile_object(functions: dict[str, PrimFunc], hardware: Hardware) -> bytes:
     """An ELF object for the target that defines every function by its name."""
     library = build_library(functions, hardware)
     with tempfile.NamedTemporaryFile(suffix=".o") as file:
@@ -102,7 +103,7 @@ def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
         return Path(file.name).read_bytes()
 
 
-def compile_assembly(functions: dict[str, Any], hardware: Hardware) -> str:
+def compile_assembly(functions: dict[str, PrimFunc], hardware: Hardware) -> str:
     """The text of the same object, as LLVM's assembler reads it."""
     return str(build_library(functions, hardware).inspect_source("asm"))
 
@@ -132,7 +133,7 @@ def assembly(
 
 def caller(
     symbol: str, name: str, text: Text, pointers: int, numbers: Sequence[int], behind: int = 0
-) -> Any:
+) -> PrimFunc:
     """The PrimFunc `symbol(pointer…)` that an imported function becomes a part of, with constants
     between its pointers and those `behind` them."""
     function, declarations = text

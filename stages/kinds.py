@@ -17,6 +17,9 @@ _CHUNK_BYTES = 4 << 20
 Table = dict[str, Any]
 """Plain data with a canonical JSON form."""
 
+Array = np.ndarray[Any, Any]
+"""A NumPy array of any shape and type."""
+
 
 class Held:
     """The content of a file that is too large for memory: it is on disk as long as this lives."""

@@ -8,7 +8,7 @@ names, as a graph's expressions are tensors and a kernel's are scalars or vector
 from __future__ import annotations
 
 from tvm.ir import Call, Expr, GlobalVar, IRModule, Op, Type, Var
-from tvm.relax import Function, TensorType, Tuple, TupleGetItem, VarBinding
+from tvm.relax import Function, TensorType, Tuple, TupleGetItem, TupleType, VarBinding
 from tvm.te import Tensor
 from tvm.tirx import IterVar, PrimFunc, Stmt
 
@@ -29,6 +29,7 @@ __all__ = [
     "TensorType",
     "Tuple",
     "TupleGetItem",
+    "TupleType",
     "Type",
     "Var",
     "VarBinding",

@@ -23,6 +23,11 @@ class TensorType(Type):
     dtype: Any
     ndim: int
 
+class TupleType(Type):
+    """The type of several expressions as one."""
+
+    fields: Sequence[Any]
+
 class Op(Node):
     """A registered operator."""
 
@@ -30,7 +35,12 @@ class Op(Node):
 
     @staticmethod
     def get(name: str) -> Op: ...
+    @staticmethod
+    def list_op_names() -> Sequence[str]: ...
     def get_attr(self, name: str) -> Any: ...
+    def reset_attr(self, name: str) -> None: ...
+    def set_num_inputs(self, count: int) -> None: ...
+    def add_argument(self, name: str, kind: str, description: str) -> None: ...
 
 class Expr(Node):
     """An expression of a graph: a tensor, a tuple of them, a function's name."""
@@ -54,9 +64,17 @@ class Call(Expr):
     op: Any
     args: Sequence[Any]
     attrs: Any
+    ty_args: Sequence[Any]
 
     def __init__(
-        self, op: Any, args: Sequence[Any], attrs: Any = ..., *, ret_ty: Any = ..., ty: Any = ...
+        self,
+        op: Any,
+        args: Sequence[Any],
+        attrs: Any = ...,
+        ty_args: Sequence[Any] = ...,
+        *,
+        ret_ty: Any = ...,
+        ty: Any = ...,
     ) -> None: ...
 
 class Tuple(Expr):
@@ -100,6 +118,7 @@ class Scalar(Node):
     """An expression of a kernel: a number, or a vector of them."""
 
     dtype: Any
+    ty: Any
 
     def astype(self, dtype: str) -> Scalar: ...
     def __add__(self, other: Index | float) -> Scalar: ...
@@ -128,6 +147,9 @@ class Scalar(Node):
     def __le__(self, other: Index | float) -> Scalar: ...
     def __gt__(self, other: Index | float) -> Scalar: ...
     def __ge__(self, other: Index | float) -> Scalar: ...
+    def __eq__(self, other: object) -> Scalar: ...  # type: ignore[override]
+    def __ne__(self, other: object) -> Scalar: ...  # type: ignore[override]
+    def __hash__(self) -> int: ...
     def equal(self, other: Index) -> Scalar: ...
 
 Index = Scalar | int
@@ -156,6 +178,7 @@ class PrimFunc(Node):
 
     params: Sequence[Any]
     body: Stmt
+    ret_type: Any
     attrs: Mapping[str, Any]
     buffer_map: Mapping[Any, Buffer]
 
@@ -177,3 +200,4 @@ class Tensor(Node):
 
     def __call__(self, *at: Any) -> Scalar: ...
     def __getitem__(self, at: Any) -> Scalar: ...
+    def astype(self, dtype: str) -> Tensor: ...

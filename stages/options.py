@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-Algorithm = Literal["bitserial", "lookup", "mac8", "winograd"]
-Encoding = Literal["unipolar", "bipolar", "signed"]
-"""What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
+from stages.layer_options import (
+    Algorithm,
+    LayerAlgorithm,
+    LayerOverride,
+    Options,
+    Packing,
+    TensorQuantization,
+    is_match,
+)
+
 PackageFormat = Literal["shared", "static", "executable", "source", "wheel"]
 ZooName = Literal[
     "resnet18",
@@ -35,15 +41,6 @@ ZooName = Literal[
 LOW_BIT_NETWORKS: tuple[ZooName, ...] = ("resnet18", "residual_block")
 """Zoo networks that can have fewer than 8 bits; the others are written with 8, or in float32."""
 
-Bits = Annotated[int, Field(ge=1, le=8, description="Width of one value in bits.", examples=[2])]
-LayerPattern = Annotated[
-    str,
-    Field(
-        min_length=1,
-        description="Layer names as a glob, case-sensitive; one that matches nothing is an error.",
-        examples=["layer4.*"],
-    ),
-]
 PACKAGE_FORMATS: tuple[PackageFormat, ...] = get_args(PackageFormat)
 DEFAULT_FORMATS: tuple[PackageFormat, ...] = ("shared", "static", "executable")
 """The formats of a package whose recipe names none."""
@@ -54,121 +51,10 @@ _VERSION = rf"{_NUMBER}(\.{_NUMBER}){{0,5}}((a|b|rc){_NUMBER})?(\.post{_NUMBER})
 """Versions in the one spelling that tools make of them (PEP 440); no epochs, no local parts."""
 
 
-class Options(BaseModel):
-    """Base of all options: immutable, strict, and closed to unknown fields."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
-
-
-class TensorQuantization(Options):
-    """How a tensor's values are stored.
-
-    With b bits and a stored integer q, unipolar means q in 0..2^b-1, signed means
-    q in -2^(b-1)..2^(b-1)-1, and bipolar means the odd levels 2q-(2^b-1): -1, +1 at one bit.
-    """
-
-    bits: Bits
-    encoding: Encoding
-    """Which real levels the stored integers stand for, up to the scale."""
-
-    @model_validator(mode="after")
-    def _levels_exist(self) -> TensorQuantization:
-        if self.encoding == "signed" and self.bits == 1:
-            raise ValueError("one signed bit holds only 0 and -1; use encoding: bipolar for -1, +1")
-        return self
-
-
-class TensorOverride(Options):
-    """A change to a tensor's quantization; what is not said stays as it was."""
-
-    bits: Bits | None = None
-    """Width of one value in bits."""
-    encoding: Encoding | None = None
-    """Which real levels the stored integers stand for."""
-
-    def apply(self, base: TensorQuantization) -> TensorQuantization:
-        """Return `base` with what this override says replaced."""
-        return TensorQuantization(
-            bits=base.bits if self.bits is None else self.bits,
-            encoding=base.encoding if self.encoding is None else self.encoding,
-        )
-
-
-WordBits = Literal[8, 16, 32, 64, 128]
-BitAxis = Literal["outermost", "inner"]
-ReductionAxis = Literal["words", "lanes"]
-
-
-class Packing(Options):
-    """How popcounts find their bits in memory and in registers (Cowan et al., CGO 2020, section 3).
-
-    What is not said is chosen by cost.
-    """
-
-    word: WordBits | None = None
-    """Bits of one output channel that lie side by side in a register."""
-    bit_axis: BitAxis | None = None
-    """Where the planes of activations lie: one after the other, or word by word inside a pixel."""
-    reduction_axis: ReductionAxis | None = None
-    """What a channel is added up along: words that follow one another, so that a register has
-    several channels, or the lanes of a register as well, which is one word."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Packing:
-        if self.word is None and self.bit_axis is None and self.reduction_axis is None:
-            raise ValueError("says nothing; give word, bit_axis or reduction_axis")
-        return self
-
-
-class LayerAlgorithm(Options):
-    """The algorithm wanted for the layers a pattern matches."""
-
-    match: LayerPattern
-    algorithm: Algorithm
-    """How the layer multiplies: popcounts of bit planes, look-ups of sums of activations by bits of
-    the weights, 8-bit multiply-accumulate (of floats where it is left in float), or a quarter of
-    the products of transformed pixels and weights (Winograd), which makes weights of 3x3 pixels
-    eight times as large, those of floats four times."""
-    packing: Packing | None = None
-    """How popcounts find their bits; without it, as is cheapest."""
-
-
-class LayerOverride(Options):
-    """What is different about the layers a pattern matches; later entries win."""
-
-    match: LayerPattern
-    activations: TensorOverride | None = None
-    """Change to the quantization of the layer's input."""
-    weights: TensorOverride | None = None
-    """Change to the quantization of the layer's weights."""
-    algorithm: Algorithm | None = None
-    """How the layer multiplies; without it the legalizer chooses."""
-    packing: Packing | None = None
-    """How popcounts find their bits, which says that the layer multiplies by these."""
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> LayerOverride:
-        changes = (self.activations, self.weights, self.algorithm, self.packing)
-        if all(change is None for change in changes):
-            raise ValueError("changes nothing; give activations, weights, algorithm or packing")
-        return self
-
-    @model_validator(mode="after")
-    def _packs_bits(self) -> LayerOverride:
-        if self.packing is not None and self.algorithm not in (None, "bitserial"):
-            raise ValueError(
-                f"packing is of bits, and {self.algorithm} has none; leave algorithm out, or write "
-                "bitserial"
-            )
-        return self
-
-
 class ImportOptions(Options):
     """What the importer must know beyond the model file."""
 
-    inputs: dict[str, tuple[Annotated[int, Field(ge=1)], ...]] = {}
+    inputs: dict[str, tuple[Annotated[int, Field(ge=1)], ...]] = Field(default={})
     """Shapes of graph inputs, for dimensions the file leaves open."""
 
 
@@ -325,11 +211,6 @@ class PackageOptions(Options):
     @classmethod
     def _each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
         return formats_in_order(formats)
-
-
-def is_match(pattern: str, layer: str) -> bool:
-    """Whether a recipe's layer pattern means this layer."""
-    return fnmatchcase(layer, pattern)
 
 
 def c_identifier(name: str) -> str:

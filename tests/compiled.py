@@ -22,7 +22,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.kernels.signature import ALIGNMENT
-from stages.packaging.arena import SLACK
+from stages.packaging.program.arena import SLACK
 from tests import tiles
 from tests.kept import kept
 from tests.pool import PAGE, Pool

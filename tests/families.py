@@ -24,12 +24,12 @@ from pipelines.builds.execution import Workshop
 from pipelines.documents.board_files import list_boards
 from pipelines.recipe import load
 from stages.graph.bindings import bindings_of
-from stages.kernels.families import FloatDots, TransformedDots
-from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Problem
+from stages.kernels.problems import BFLOAT16, FLOAT16, FLOAT32, Problem
 from stages.kernels.signature import KernelSignature
-from stages.options import Encoding
-from stages.synthesizing import BYTES, SPANS, wanted
-from stages.synthesizing.offering import candidates, tiles_of
+from stages.kernels.wide_families import FloatDots, TransformedDots
+from stages.layer_options import Encoding
+from stages.synthesizing import BYTES, WIDE_WEIGHTS, wanted
+from stages.synthesizing.sketches import signatures_for, tiles_of
 
 KEPT = Path(__file__).with_suffix(".json")
 ENCODING: Encoding = "bipolar"
@@ -79,9 +79,9 @@ def has(hardware: Hardware) -> set[str]:
     """The families of kernels that there are for a processor, whatever they cost."""
     isa = isa_of(hardware)
     few = [Problem(a, w, ENCODING) for a in (1, 2, 3) for w in (1, 2, 3)]
-    floats = [FLOATS, BFLOATS, *([HALVES] if hardware.multiplies_halves else [])]
-    problems = [*few, BYTES, SPANS, *floats]
-    kernels = (s for p in problems for s in (*candidates(p, isa), *tiles_of(p, isa)))
+    floats = [FLOAT32, BFLOAT16, *([FLOAT16] if hardware.multiplies_halves else [])]
+    problems = [*few, BYTES, WIDE_WEIGHTS, *floats]
+    kernels = (s for p in problems for s in (*signatures_for(p, isa), *tiles_of(p, isa)))
     return {family(signature) for signature in kernels} | OPERATORS
 
 

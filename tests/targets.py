@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from hw import host
-from hw.isa.tiles import FEATURES
+from hw.isa.tile_registers import FEATURES
 from hw.profile import NEEDED, Hardware
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
 from tests.under_qemu import qemu

@@ -35,11 +35,13 @@ from pipelines.recipe import load, overrides
 from pipelines.recipe.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
-from stages.dialect.floats import departure
-from stages.importing import converters, onnx_operators, zoo
-from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
-from stages.packaging.program import TensorSpec
-from stages.packaging.shipping import example_c
+from stages.dialect.float_linear import departure
+from stages.importing import zoo
+from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
+from stages.layer_options import LayerOverride
+from stages.options import PACKAGE_FORMATS, ZooOptions
+from stages.packaging.files.client_files import example_c
+from stages.packaging.program.program import TensorSpec
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
@@ -158,7 +160,7 @@ def test_operators_are_those_that_are_converted() -> None:
     }
     domains = {"": "ONNX's own domain"}
     expected: dict[tuple[str, str], list[str]] = {}
-    ways = {"QONNX": converters.CONVERTERS, "Other files": onnx_operators.CONVERTERS}
+    ways = {"QONNX": QONNX_CONVERTERS, "Other files": CONVERTERS}
     for file, table in ways.items():
         for domain, operator in sorted(table):
             expected.setdefault((file, domains.get(domain, domain)), []).append(operator)
@@ -213,7 +215,9 @@ def test_board_can_be_added(tmp_path: Path) -> None:
 
 def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
     found = []
-    text = "\n".join(PAGES[page] for page in ("recipes/README.md", "stages/synthesizing/README.md"))
+    text = "\n".join(
+        PAGES[page] for page in ("recipes/README.md", "stages/synthesizing/algorithms.md")
+    )
     for line in dict.fromkeys(re.findall(r"`(layers: \[.*?\])`", text)):
         recipe = tmp_path / "mine.yaml"
         recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\n{line}\n", encoding="utf-8")
@@ -224,6 +228,16 @@ def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
         ("layer3.*", None),
         ("layer[234].*.conv2", None),
     ]
+
+
+@pytest.mark.parametrize("room", ["stages/synthesizing", "stages/kernels"])
+def test_files_that_a_room_quotes_are_there(room: str) -> None:
+    pages = [text for page, text in PAGES.items() if str(Path(page).parent) == room]
+    quoted = {name for text in pages for name in re.findall(r"`(\w+\.py)`", text)}
+    there = {path.name for top in (room, f"tests/{room}") for path in (ROOT / top).glob("*.py")}
+    assert quoted <= there
+    own = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    assert own <= quoted
 
 
 def test_instruction_is_a_row() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.numerics.session import RUNTIME
+from stages.numerics.onnx_islands import RUNTIME
 
 ROOT = Path(__file__).parents[1]
 NAMED = {"onnxruntime": "ONNX Runtime", "ai-edge-litert": "LiteRT", "onnx": "", "qonnx": ""}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from hw.arm_cores import features_of
-from hw.costs import Core
+from hw.core_costs import Core
 from hw.isa.instruction import Instruction, Vector
+from hw.isa.instruction_set import Dot, Extension, Isa, Name
 from hw.isa.neon import AARCH64, ARMV7
-from hw.isa.parts import Part
-from hw.isa.sets import Dot, Extension, Isa, Name
+from hw.isa.part import Part
 from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2
 from hw.isa.x86_extensions import VNNI_256
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa.lanes import Lane
+from hw.isa.lane import Lane
 
 Array = np.ndarray[Any, Any]
 _FLOATS: dict[int, tuple[type[np.generic], type[np.generic]]] = {

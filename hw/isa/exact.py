@@ -4,10 +4,10 @@ Bits of an activation level a and a weight level w stand at every bit position o
 register of bits is a truth table over all level pairs (a, w), the same at each of its positions.
 As `popcount(f) = sum over positions of f(a, w)`, whatever is computed from counts by additions and
 multiplications with constants is, per group of positions, an integer vector with one entry a level
-pair. Two programs agree on all inputs exactly if these vectors agree (section 3 of the synthesis
-notes), so equality of small arrays replaces a solver. Bits that depend on other bits at their
-position are functions of those (`hw.isa.mixed`), and what is counted of them has an entry for every
-pattern, until it is seen to be a sum of counts. Sums wrap around unnoticed, as in a register;
+pair. Two programs agree on all inputs exactly if these vectors agree, so equality of small arrays
+replaces a solver (`stages/synthesizing/method.md`). Bits that depend on other bits at their
+position are functions of those (`hw.isa.mixed_lane`), and what is counted of them has an entry for
+every pattern, until it is seen to be a sum of counts. Sums wrap around unnoticed, as in a register;
 only where a lane is widened, saturated or read must its range be known to fit.
 """
 
@@ -21,8 +21,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from hw.isa.mixed import MixedLane, alone, mixed
-from hw.isa.sums import (
+from hw.isa.mixed_lane import MixedLane, alone, mixed
+from hw.isa.sum_lane import (
     ExactLane,
     Group,
     InexactError,

@@ -9,20 +9,20 @@ import numpy as np
 
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Instruction
-from hw.isa.parts import Part
-from hw.isa.sets import Isa
-from hw.isa.tiles import COLUMNS, ROWS, bfloat16_dot, tile_dot
+from hw.isa.instruction_set import Isa
+from hw.isa.part import Part
+from hw.isa.tile_registers import COLUMNS, ROWS, bfloat16_dot, tile_dot
 
 TRIALS = 4
-OF_HALVES = {part for part in Part if part.name.startswith("HALF_")}
+FLOAT16_PARTS = {part for part in Part if part.name.startswith("FLOAT16_")}
 
 
-def fingerprint(isa: Isa, *, halves: bool = False) -> str:
+def fingerprint(isa: Isa, *, float16: bool = False) -> str:
     """Changes whenever a row's LLVM IR, or its meaning on some fixed inputs, does.
 
     Rows of floats of 16 bits count where they are asked for: no other kernel has a use for them.
     """
-    own = {part: row for part, row in isa.parts.items() if halves or part not in OF_HALVES}
+    own = {part: row for part, row in isa.parts.items() if float16 or part not in FLOAT16_PARTS}
     parts = dict(own) | {f"half/{part}": row for part, row in isa.halves.items()}
     rows = "\n".join(f"{part} {_row(parts[part])}" for part in sorted(parts))
     if isa.tiles:

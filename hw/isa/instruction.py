@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa.lanes import regroup
-from hw.isa.parts import Part
+from hw.isa.lane import L, Lane, Lanes, regroup
+from hw.isa.part import Part
 
-Meaning = Callable[..., list[Any]]
+Meaning = Callable[..., list[Lane]]
 """Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
 
 
@@ -46,7 +46,7 @@ class Instruction:
 
     `emit` is the right-hand side of its LLVM IR, with `{0}`, `{1}` … for the operands and `{k}` for
     an immediate, in every lane of the last operand's type; `declares` is the intrinsic or helper
-    it calls. `meaning` is read by NumPy, by Z3 and by the exact domain (see `hw.isa.lanes`).
+    it calls. `meaning` is read by NumPy, by Z3 and by the exact domain (see `hw.isa.lane`).
     `immediates` lists constants to test it with; empty if it takes none. LLVM must not know an
     `opaque` constant: it would turn the one multiply-accumulate by a power of two into a shift and
     an addition.
@@ -72,10 +72,11 @@ class Instruction:
         """The right-hand side of its LLVM IR; `constant` is the immediate in every lane."""
         return self.emit.format(*operands, k=constant)
 
-    def execute(
-        self, registers: Sequence[Sequence[Any]], immediate: int | None = None
-    ) -> list[Any]:
-        """The result's lanes for operand registers, whichever reader their lanes belong to."""
+    def execute(self, registers: Sequence[Lanes], immediate: int | None = None) -> list[Any]:
+        """The result's lanes for operand registers, whichever reader their lanes belong to.
+
+        Of the exact domain bits may become sums, so that the caller says which lanes it expects.
+        """
         seen = [regroup(r, kind.bits) for r, kind in zip(registers, self.operands, strict=True)]
         lanes = self.meaning(*seen) if immediate is None else self.meaning(*seen, immediate)
         return [lane.as_operand() for lane in lanes]
@@ -84,10 +85,10 @@ class Instruction:
 # -- ways to write a meaning -------------------------------------------------------------------
 
 
-def each(function: Callable[..., Any]) -> Meaning:
+def each(function: Callable[..., Lane]) -> Meaning:
     """Lane by lane; an immediate, an int, goes to every lane."""
 
-    def meaning(*operands: Any) -> list[Any]:
+    def meaning(*operands: Lanes | int) -> list[Lane]:
         constants = [x for x in operands if isinstance(x, int)]
         registers = [x for x in operands if not isinstance(x, int)]
         return [function(*lanes, *constants) for lanes in zip(*registers, strict=True)]
@@ -95,17 +96,17 @@ def each(function: Callable[..., Any]) -> Meaning:
     return meaning
 
 
-def pairs(lanes: Sequence[Any]) -> list[tuple[Any, Any]]:
+def pairs(lanes: Sequence[L]) -> list[tuple[L, L]]:
     """Neighbouring lanes."""
     return list(zip(lanes[0::2], lanes[1::2], strict=True))
 
 
-def select(mask: Any, x: Any, y: Any) -> Any:
+def select(mask: L, x: L, y: L) -> L:
     """Bits of `x` where `mask` is set, of `y` elsewhere."""
     return (mask & x) | (~mask & y)
 
 
-def multiply_add(total: Any, x: Any, factor: int) -> Any:
+def multiply_add(total: L, x: L, factor: int) -> L:
     """`total + factor * x`."""
     return total + x.times(factor)
 
@@ -115,12 +116,12 @@ def nibble(number: int) -> Meaning:
     return each(lambda x: x.split(4)[number].extend(8))
 
 
-def low(lanes: Sequence[Any]) -> list[Any]:
+def low(lanes: Sequence[L]) -> list[L]:
     """The lower lane of each pair, as a lane of the pair's width."""
     return [first.extend(2 * first.bits) for first, _ in pairs(lanes)]
 
 
-def high(lanes: Sequence[Any]) -> list[Any]:
+def high(lanes: Sequence[L]) -> list[L]:
     """The upper lane of each pair, as a lane of the pair's width."""
     return [second.extend(2 * second.bits) for _, second in pairs(lanes)]
 
@@ -128,7 +129,7 @@ def high(lanes: Sequence[Any]) -> list[Any]:
 # -- ways to write the LLVM IR -----------------------------------------------------------------
 
 
-def operator(name: str, op: str, kind: Vector, meaning: Callable[..., Any]) -> Instruction:
+def operator(name: str, op: str, kind: Vector, meaning: Callable[..., Lane]) -> Instruction:
     """Two operands of one type that LLVM IR has an operator for."""
     text = f"{op} {kind.llvm} {{0}}, {{1}}"
     return Instruction(name, (kind, kind), kind, text, each(meaning))

@@ -6,9 +6,7 @@ A64 names halves of a register only as its low 64 bits, A32 names both (d regist
 
 from __future__ import annotations
 
-from typing import Any
-
-from hw.isa.floats import bfloat16_dot, fused
+from hw.isa.float_rows import bfloat16_dot, fused
 from hw.isa.instruction import (
     Instruction,
     Vector,
@@ -17,27 +15,18 @@ from hw.isa.instruction import (
     helper,
     nibbles,
     operator,
-    pairs,
     popcount,
     scaled_sum,
     select,
 )
+from hw.isa.instruction_set import DOTS, Dot, Isa
+from hw.isa.lane import Lane, Lanes
 from hw.isa.neon_extensions import DOTPROD, FP16, I8MM
-from hw.isa.parts import Part
-from hw.isa.sets import DOTS, Dot, Isa
-
-_A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
+from hw.isa.neon_products import A32, A64, byte_pairs, pair_sums, pair_sums_of, smlal, widened_pairs
+from hw.isa.part import Part
 
 FACTORS = (2, 3, 4, 6, 12)
 """Constants that term plans multiply by."""
-
-
-def _widened(bits: int, signed: bool = False) -> Any:
-    return lambda x: [p.extend(2 * bits, signed) + q.extend(2 * bits, signed) for p, q in pairs(x)]
-
-
-def _pair_sums(x: Any, y: Any) -> list[Any]:
-    return [p + q for p, q in pairs([*x, *y])]
 
 
 def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[Part, Instruction]:
@@ -49,9 +38,9 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
         f"{prefix}addl{'u' if 'arm.' in prefix else 'p'}.{wide.suffix}.{narrow.suffix}",
         (narrow,),
         wide,
-        _widened(bits),
+        widened_pairs(bits),
     )
-    meaning = _widened(bits)
+    meaning = widened_pairs(bits)
     accumulating = (
         call(
             f"{name}adalp.u{bits}",
@@ -95,17 +84,17 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
     signed = f"{prefix}addl" if "arm." in prefix else f"{prefix}addlp"
     signed = signed.replace(".vpaddl", ".vpaddls").replace(".uaddlp", ".saddlp")
     return {
-        Part.of("pair_widen_signed", bits): call(
+        Part.PAIR_WIDEN_SIGNED_8.for_lanes(bits): call(
             f"{name}addlp.s{bits}",
             f"{signed}.{wide.suffix}.{narrow.suffix}",
             (narrow,),
             wide,
-            _widened(bits, signed=True),
+            widened_pairs(bits, signed=True),
         ),
-        Part.of("pair_widen", bits): pairwise,
-        Part.of("pair_widen_add", bits): accumulating,
-        Part.of("widen_add", bits): added,
-        Part.of("widen_scale_add", bits): scaled,
+        Part.PAIR_WIDEN_8.for_lanes(bits): pairwise,
+        Part.PAIR_WIDEN_ADD_8.for_lanes(bits): accumulating,
+        Part.WIDEN_ADD_8.for_lanes(bits): added,
+        Part.WIDEN_SCALE_ADD_8.for_lanes(bits): scaled,
     }
 
 
@@ -128,8 +117,10 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
     }
     for bits in (8, 16, 32):
         kind = Vector(8 * size // bits, bits)
-        rows[Part.of("add", bits)] = operator(f"{name}add.{bits}", "add", kind, lambda x, y: x + y)
-        rows[Part.of("scale_add", bits)] = scaled_sum(
+        rows[Part.ADD_8.for_lanes(bits)] = operator(
+            f"{name}add.{bits}", "add", kind, lambda x, y: x + y
+        )
+        rows[Part.SCALE_ADD_8.for_lanes(bits)] = scaled_sum(
             f"{name}mla_k.{bits}", kind, FACTORS, opaque=True
         )
     for bits in (8, 16):
@@ -137,8 +128,8 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
         if addp:
             kind = Vector(8 * size // bits, bits)
             intrinsic = f"{addp}.{kind.suffix}"
-            rows[Part.of("pair_add", bits)] = call(
-                f"{name}addp.{bits}", intrinsic, (kind, kind), kind, _pair_sums
+            rows[Part.PAIR_ADD_8.for_lanes(bits)] = call(
+                f"{name}addp.{bits}", intrinsic, (kind, kind), kind, pair_sums
             )
     return rows
 
@@ -156,81 +147,6 @@ def _select(name: str, kind: Vector, prefix: str) -> Instruction:
     return helper(f"{name}bsl", operands, kind, body, each(select))
 
 
-def _smlal(name: str, bits: int = 16) -> Instruction:
-    """Products of half a register of lanes, added to lanes twice as wide."""
-    wide, narrow = Vector(64 // bits, 2 * bits), Vector(64 // bits, bits)
-    return helper(
-        name,
-        (wide, narrow, narrow),
-        wide,
-        f"sext {narrow.llvm} %1 to {wide.llvm}\n"
-        f"sext {narrow.llvm} %2 to {wide.llvm}\n"
-        f"mul {wide.llvm} %a, %b\n"
-        f"add {wide.llvm} %0, %c",
-        each(lambda total, x, y: total + x.extend(2 * bits, True) * y.extend(2 * bits, True)),
-    )
-
-
-def _byte_pairs(arm32: bool) -> dict[Part, Instruction]:
-    """Products of bytes in 16 bits, pairs of these added to 32, and pairs of those."""
-    name, prefix = ("v", _A32) if arm32 else ("", _A64)
-    half, byte, word = Vector(8, 8), Vector(8, 16), Vector(4, 32)
-    pairwise = _widened(16, signed=True)
-    return {
-        Part.MULTIPLY_8: helper(
-            "smull.s8",
-            (half, half),
-            byte,
-            f"sext {half.llvm} %0 to {byte.llvm}\n"
-            f"sext {half.llvm} %1 to {byte.llvm}\n"
-            f"mul {byte.llvm} %a, %b",
-            each(lambda x, y: x.extend(16, True) * y.extend(16, True)),
-        ),
-        Part.PAIR_WIDEN_ADD_SIGNED_16: _adalp_signed(name, byte, word, pairwise),
-        Part.PAIR_ADD_32: _addp(word)
-        if arm32
-        else call("addp.32", f"{prefix}addp.v4i32", (word, word), word, _pair_sums),
-    }
-
-
-def _adalp_signed(name: str, narrow: Vector, wide: Vector, pairwise: Any) -> Instruction:
-    def meaning(total: Any, x: Any) -> list[Any]:
-        return [t + s for t, s in zip(total, pairwise(x), strict=True)]
-
-    types = f"{wide.suffix}.{narrow.suffix}"
-    if name:
-        return call(f"{name}adalp.s16", f"{_A32}vpadals.{types}", (wide, narrow), wide, meaning)
-    pairs_of = f"call {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm} %1)"
-    declares = f"declare {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm})"
-    body = f"{pairs_of}\nadd {wide.llvm} %0, %a"
-    return helper("adalp.s16", (wide, narrow), wide, body, meaning, declares)
-
-
-def _addp(kind: Vector) -> Instruction:
-    """Pairwise sums of two registers, which A32 has of halves."""
-    half = Vector(kind.lanes // 2, kind.bits)
-    intrinsic = f"{_A32}vpadd.{half.suffix}"
-
-    def order(first: int, count: int) -> str:
-        return f"<{count} x i32> <{', '.join(f'i32 {first + n}' for n in range(count))}>"
-
-    parts = [order(first, half.lanes) for first in (0, half.lanes)]
-    body = "\n".join(
-        [
-            *(
-                f"shufflevector {kind.llvm} %{x}, {kind.llvm} poison, {part}"
-                for x in (0, 1)
-                for part in parts
-            ),
-            f"call {half.llvm} @{intrinsic}({half.llvm} %a, {half.llvm} %b)",
-            f"call {half.llvm} @{intrinsic}({half.llvm} %c, {half.llvm} %d)",
-            f"shufflevector {half.llvm} %e, {half.llvm} %f, {order(0, kind.lanes)}",
-        ]
-    )
-    declares = f"declare {half.llvm} @{intrinsic}({half.llvm}, {half.llvm})"
-    return helper(f"vaddp.{kind.bits}", (kind, kind), kind, body, _pair_sums, declares)
-
-
 def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     """The parts on half registers; a widening operand would be a quarter, which has no name."""
     return {
@@ -238,14 +154,14 @@ def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     }
 
 
-def _looked_up(*operands: list[Any]) -> list[Any]:
+def _looked_up(*operands: Lanes) -> list[Lane]:
     """TBL: entries of a table of some registers, 0 behind its end."""
     *table, index = operands
     entries = [entry for register in table for entry in register]
     return [lane.lookup(entries) for lane in index]
 
 
-def _looked_up_or_kept(kept: list[Any], *operands: list[Any]) -> list[Any]:
+def _looked_up_or_kept(kept: Lanes, *operands: Lanes) -> list[Lane]:
     """TBX: the same, but what was there before behind the table's end."""
     ones = [[~(lane ^ lane) for lane in register] for register in operands[:-1]]
     is_inside, found = _looked_up(*ones, operands[-1]), _looked_up(*operands)
@@ -272,7 +188,7 @@ def _extended(name: str) -> dict[Part, Instruction]:
     rows = {}
     for bits in (8, 16):
         narrow, wide = Vector(64 // bits, bits), Vector(64 // bits, 2 * bits)
-        rows[Part.of("widen", bits)] = Instruction(
+        rows[Part.WIDEN_8.for_lanes(bits)] = Instruction(
             f"{name}.u{bits}",
             (narrow,),
             wide,
@@ -290,10 +206,10 @@ AARCH64 = Isa(
     lanes=4,
     registers=32,
     parts={
-        **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
-        **dict.fromkeys(DOTS, _smlal("smlal")),
-        Part.MAC_16: _smlal("smlal.s8", 8),
-        **_byte_pairs(arm32=False),
+        **_register("", 16, f"{A64}u", "", f"{A64}addp"),
+        **dict.fromkeys(DOTS, smlal("smlal")),
+        Part.MAC_16: smlal("smlal.s8", 8),
+        **byte_pairs(arm32=False),
         Part.FLOAT_MAC: _FMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_FMA),
         **_lookups(),
@@ -301,7 +217,7 @@ AARCH64 = Isa(
     },
     dots=(Dot(Part.DOT, 1),),
     extensions=(DOTPROD, I8MM, FP16),
-    halves=_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
+    halves=_halves(_register("d_", 8, f"{A64}u", "", f"{A64}addp")),
 )
 
 ARMV7 = Isa(
@@ -311,16 +227,16 @@ ARMV7 = Isa(
     lanes=4,
     registers=16,
     parts={
-        **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
-        **dict.fromkeys(DOTS, _smlal("smlal")),
-        Part.MAC_16: _smlal("smlal.s8", 8),
-        **_byte_pairs(arm32=True),
+        **_register("v", 16, f"{A32}vp", f"{A32}vpadalu", ""),
+        **dict.fromkeys(DOTS, smlal("smlal")),
+        Part.MAC_16: smlal("smlal.s8", 8),
+        **byte_pairs(arm32=True),
         Part.FLOAT_MAC: _VFMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_VFMA),
         **_extended("vmovl"),
-        Part.PAIR_ADD_16: _addp(Vector(8, 16)),
+        Part.PAIR_ADD_16: pair_sums_of(Vector(8, 16)),
     },
     dots=(Dot(Part.DOT, 1),),
-    halves=_halves(_register("vd_", 8, f"{_A32}vp", f"{_A32}vpadalu", f"{_A32}vpadd")),
+    halves=_halves(_register("vd_", 8, f"{A32}vp", f"{A32}vpadalu", f"{A32}vpadd")),
     adds_halves=True,
 )

@@ -4,13 +4,13 @@ DDI 0487: FEAT_DotProd, FEAT_FP16 and FEAT_I8MM)."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from hw.isa.floats import added_halves, fused_halves, widened_half
+from hw.isa.dot_products import dot_product, matrix_product
+from hw.isa.float_rows import added_float16, fused_float16, widened_float16
 from hw.isa.instruction import Instruction, Vector, call
-from hw.isa.parts import Part
-from hw.isa.products import dot_product, matrix_product
-from hw.isa.sets import Dot, Extension
+from hw.isa.instruction_set import Dot, Extension
+from hw.isa.lane import Lane, Lanes
+from hw.isa.part import Part
 
 _WORD, _BYTE = Vector(4, 32), Vector(16, 8)
 
@@ -37,7 +37,7 @@ def _halves(number: int, kind: Vector) -> Instruction:
     own = range(number * half, (number + 1) * half)
     order = ", ".join(f"i32 {lane}" for lane in (*own, *(kind.lanes + lane for lane in own)))
 
-    def meaning(x: Any, y: Any) -> list[Any]:
+    def meaning(x: Lanes, y: Lanes) -> list[Lane]:
         return [*(x[lane] for lane in own), *(y[lane] for lane in own)]
 
     text = f"shufflevector {kind.llvm} {{0}}, {kind.llvm} {{1}}, <{kind.lanes} x i32> <{order}>"
@@ -54,11 +54,11 @@ FP16 = Extension(
     "products of floats of 16 bits",
     (("+fullfp16",),),
     {
-        Part.HALF_MAC: fused_halves("fmla.8h", 8),
-        Part.HALF_ADD: added_halves("fadd.8h", neighbours=False),
-        Part.HALF_PAIR_ADD: added_halves("faddp.8h", neighbours=True),
-        Part.HALF_WIDEN_LOW: widened_half("fcvtl", 0),
-        Part.HALF_WIDEN_HIGH: widened_half("fcvtl2", 1),
+        Part.FLOAT16_MAC: fused_float16("fmla.8h", 8),
+        Part.FLOAT16_ADD: added_float16("fadd.8h", neighbours=False),
+        Part.FLOAT16_PAIR_ADD: added_float16("faddp.8h", neighbours=True),
+        Part.FLOAT16_WIDEN_LOW: widened_float16("fcvtl", 0),
+        Part.FLOAT16_WIDEN_HIGH: widened_float16("fcvtl2", 1),
     },
 )
 I8MM = Extension(

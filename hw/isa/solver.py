@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from hw.isa.lanes import Lane
+from hw.isa.lane import Lane
 
 
 @dataclass(frozen=True, eq=False)

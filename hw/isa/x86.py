@@ -8,9 +8,9 @@ weights are small; only VPDPBUSD multiplies any bytes directly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from hw.isa.floats import bfloat16_dot, fused, rounded_twice
+from hw.isa.dot_products import dot_product
+from hw.isa.float_rows import bfloat16_dot, fused, rounded_twice
 from hw.isa.instruction import (
     Instruction,
     Vector,
@@ -27,26 +27,26 @@ from hw.isa.instruction import (
     select,
     with_constant,
 )
-from hw.isa.parts import Part
-from hw.isa.products import dot_product
-from hw.isa.sets import DOTS, Dot, Isa
+from hw.isa.instruction_set import DOTS, Dot, Isa
+from hw.isa.lane import Lane, Lanes
+from hw.isa.part import Part
 from hw.isa.x86_extensions import BITALG, OF_256_BITS, OF_512_BITS
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16)
 """Constants that term plans and counts of carried bits are multiplied by."""
 
 
-def _saturated_pairs(x: Any, y: Any) -> list[Any]:
+def _saturated_pairs(x: Lanes, y: Lanes) -> list[Lane]:
     """PMADDUBSW: sums of two products u8 x s8, saturated to 16 bits."""
     products = [p.extend(32) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
     return [(p + q).saturate(16) for p, q in pairs(products)]
 
 
-def _byte_pairs(x: Any) -> list[Any]:
+def _byte_pairs(x: Lanes) -> list[Lane]:
     return [(p.extend(32) + q.extend(32)).saturate(16) for p, q in pairs(x)]
 
 
-def _word_pairs(x: Any) -> list[Any]:
+def _word_pairs(x: Lanes) -> list[Lane]:
     return [p.extend(32, True) + q.extend(32, True) for p, q in pairs(x)]
 
 
@@ -71,7 +71,7 @@ def _common(prefix: str, lanes: int) -> dict[Part, Instruction]:
     }
     for bits, letter in ((8, "b"), (16, "w"), (32, "d")):
         kind = Vector(32 * lanes // bits, bits)
-        rows[Part.of("add", bits)] = operator(
+        rows[Part.ADD_8.for_lanes(bits)] = operator(
             f"{prefix}padd{letter}", "add", kind, lambda x, y: x + y
         )
     return rows
@@ -88,7 +88,7 @@ def _products_of_words(
     )
 
 
-def _word_products(x: Any, y: Any) -> list[Any]:
+def _word_products(x: Lanes, y: Lanes) -> list[Lane]:
     products = [p.extend(32, True) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
     return [p + q for p, q in pairs(products)]
 
@@ -145,7 +145,7 @@ def _shifted_sums(lanes: int) -> dict[Part, Instruction]:
     return {Part.PAIR_WIDEN_8: row(8), Part.PAIR_WIDEN_16: row(16)}
 
 
-def _looked_up(table: Any, index: Any) -> list[Any]:
+def _looked_up(table: Lanes, index: Lanes) -> list[Lane]:
     """VPSHUFB: every 16 bytes look up 16 others; of an index, four bits count and the sign bit."""
     return [lane.lookup([*table[n // 16 * 16 :][:16]] * 8) for n, lane in enumerate(index)]
 
@@ -180,7 +180,7 @@ def _quarter_sums(name: str) -> Instruction:
         order = ", ".join(f"i32 {lane}" for lane in lanes)
         return f"shufflevector {kind.llvm} %0, {kind.llvm} %1, <16 x i32> <{order}>"
 
-    def meaning(x: Any, y: Any) -> list[Any]:
+    def meaning(x: Lanes, y: Lanes) -> list[Lane]:
         lanes = [*x, *y]
         return [lanes[n] + lanes[n + 4] for q in range(0, 32, 8) for n in range(q, q + 4)]
 
@@ -225,7 +225,7 @@ _ZMM = Vector(16, 32)
 _AVX512BW = ("+avx2", "+fma", "+avx512f", "+avx512bw")
 
 
-def _ternary(name: str, table: int, meaning: Callable[..., Any]) -> Instruction:
+def _ternary(name: str, table: int, meaning: Callable[..., Lane]) -> Instruction:
     """VPTERNLOGD: any function of three bits, by its truth table (Intel SDM, volume 2C)."""
     intrinsic, kinds = "llvm.x86.avx512.pternlog.d.512", (_ZMM, _ZMM, _ZMM)
     constant = ("i32", str(table))

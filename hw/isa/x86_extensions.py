@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hw.isa.expanding import EXPANSIONS, GFNI
-from hw.isa.floats import fused, vdpbf16ps
+from hw.isa.dot_products import dot_product
+from hw.isa.float_rows import fused, vdpbf16ps
+from hw.isa.gfni import EXPANSIONS, GFNI
 from hw.isa.instruction import Instruction, Vector, call, helper, popcount
-from hw.isa.parts import Part
-from hw.isa.products import dot_product
-from hw.isa.sets import Dot, Extension
-from hw.isa.tiles import FEATURES
+from hw.isa.instruction_set import Dot, Extension
+from hw.isa.lane import Lane, Lanes
+from hw.isa.part import Part
+from hw.isa.tile_registers import FEATURES
 
 _ZMM = Vector(16, 32)
 
@@ -47,7 +46,7 @@ def _vpdpwssd(suffix: str, lanes: int) -> Instruction:
 VPDPWSSD, VPDPWSSD_YMM = _vpdpwssd("", 16), _vpdpwssd("_ymm", 8)
 
 
-def _weighed(total: Any, counts: Any, weight: int) -> list[Any]:
+def _weighed(total: Lanes, counts: Lanes, weight: int) -> list[Lane]:
     sums = list(total)
     for position, count in enumerate(counts):
         sums[position // 4] = sums[position // 4] + count.extend(32).times(weight)
@@ -73,7 +72,7 @@ def _columns(half: int) -> Instruction:
     indices = ", ".join(f"i8 {place}" for place in order)
     kind, intrinsic = byte.llvm, "@llvm.x86.avx512.vpermi2var.qi.512"
 
-    def meaning(x: Any, y: Any) -> list[Any]:
+    def meaning(x: Lanes, y: Lanes) -> list[Lane]:
         lanes = [*x, *y]
         return [lanes[place] for place in order]
 
@@ -87,7 +86,7 @@ def _columns(half: int) -> Instruction:
     )
 
 
-def _looked_up_pair(low: Any, index: Any, high: Any) -> list[Any]:
+def _looked_up_pair(low: Lanes, index: Lanes, high: Lanes) -> list[Lane]:
     """VPERMI2B: seven bits of an index count."""
     return [lane.lookup([*low, *high] * 2) for lane in index]
 

@@ -14,13 +14,14 @@ from pipelines.benchmarks.loaded_program import Steps, loaded
 from pipelines.benchmarks.peaks import least_seconds
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
-from stages.kernels.winograd import transform_for
-from stages.kernels.work import macs_of
+from stages.kernels.operation_counts import macs_of
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.signature_text import parse_signature
+from stages.kernels.winograd_transforms import transform_for
 
 if TYPE_CHECKING:
     from stages.kinds import Model
-    from stages.nodes import Expr
+    from stages.nodes import Call
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
@@ -65,7 +66,7 @@ def works(model: Model) -> dict[str, Work]:
     return found
 
 
-def _work(call: Expr) -> Work | None:
+def _work(call: Call) -> Work | None:
     macs = macs_of(call)
     if is_convolution(call):
         attrs = attributes(call)

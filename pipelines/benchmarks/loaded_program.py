@@ -14,8 +14,8 @@ from pipelines.benchmarks.peaks import linked
 from pipelines.builds.plan import Plan, Step
 from pipelines.runners.native import aligned
 from pipelines.store.items import Memo
-from stages.packaging.graph import program_of
-from stages.packaging.program import Call, Program, Slot
+from stages.packaging.program.program import Call, Program, Slot
+from stages.packaging.program_builder import program_of
 
 Array = np.ndarray[Any, Any]
 _SLACK = 64

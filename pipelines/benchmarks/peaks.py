@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw import host
-from hw.isa import Part, tiles
+from hw.isa import Part, tile_registers
 from hw.profile import Hardware
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     single bits that it ands, counts and adds; the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
-    from stages.kernels.methods import WORD_BITS
+    from stages.kernels.operand_storage import WORD_BITS
     from stages.kernels.signature import KernelSignature
-    from stages.synthesizing.carried import TOGETHER
-    from stages.synthesizing.offering import whole_products
+    from stages.synthesizing.bodies import TOGETHER
+    from stages.synthesizing.sketches import whole_products
 
     isa = isa_of(hardware)
     tile = 1, TOGETHER * isa.lanes
@@ -55,9 +55,11 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     channels["popcount"] = WORD_BITS
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
-        whole = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
-        texts["tiles"], macs["tiles"] = tile_products_text("tiles", tiles.tile_dot), whole
-        texts["tiles_bf16"] = tile_products_text("tiles_bf16", tiles.bfloat16_dot)
+        whole = (
+            TILE_CHAINS * tile_registers.ROWS * tile_registers.COLUMNS * tile_registers.ROW_BYTES
+        )
+        texts["tiles"], macs["tiles"] = tile_products_text("tiles", tile_registers.tile_dot), whole
+        texts["tiles_bf16"] = tile_products_text("tiles_bf16", tile_registers.bfloat16_dot)
         macs["tiles_bf16"] = whole // 2
     functions = {name: caller(name, f"bk_{name}", text) for name, text in texts.items()}
     library = linked({"peaks.o": compile_object(functions, hardware)})
@@ -81,7 +83,7 @@ def least_seconds(entry: Callable[..., object], pointers: Sequence[object], runs
 
 def products_text(signature: KernelSignature, isa: Isa) -> list[str]:
     """The LLVM function `bk_<family>`: a kernel's products of one pixel, on registers alone."""
-    from stages.synthesizing.carried import body_of
+    from stages.synthesizing.bodies import body_of
 
     program = body_of(signature, isa).passes[0].word
     together = signature.channels // isa.lanes
@@ -100,8 +102,8 @@ def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> li
     """The same by tiles: whole registers, whatever is in them."""
     from stages.kernels.llvm import FunctionText
 
-    shapes = [(tiles.ROWS, tiles.ROW_BYTES)] * tiles.REGISTERS
-    dot = make(tiles.ROWS, tiles.COLUMNS)
+    shapes = [(tile_registers.ROWS, tile_registers.ROW_BYTES)] * tile_registers.REGISTERS
+    dot = make(tile_registers.ROWS, tile_registers.COLUMNS)
     factors = (str(TILE_CHAINS), str(TILE_CHAINS + 1))
     code = FunctionText()
     code.do("call void @llvm.x86.ldtilecfg(ptr @bk_shapes)")
@@ -117,7 +119,7 @@ def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> li
     code.do("call void @llvm.x86.tilerelease()")
     code.do("ret void")
     return [
-        tiles.configuration_text("bk_shapes", shapes),
+        tile_registers.configuration_text("bk_shapes", shapes),
         "declare void @llvm.x86.ldtilecfg(ptr)",
         "declare void @llvm.x86.tilezero(i8 immarg)",
         "declare void @llvm.x86.tilerelease()",
@@ -135,7 +137,9 @@ def popcounts_text(isa: Isa) -> list[str]:
         both = code.apply(isa[Part.AND], unknown("a"), unknown("w"))
         bits = code.bitcast(both, word.llvm, counter.llvm)
         return [
-            code.apply(isa[Part.of("add", counter.bits)], total, code.apply(isa[Part.COUNT], bits))
+            code.apply(
+                isa[Part.ADD_8.for_lanes(counter.bits)], total, code.apply(isa[Part.COUNT], bits)
+            )
         ]
 
     return _chains("bk_popcount", counter, (word, word), step)

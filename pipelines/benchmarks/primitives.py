@@ -25,8 +25,8 @@ from pipelines.benchmarks.peaks import linked
 from pipelines.errors import UserError
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.methods import WORD_BITS
-from stages.kernels.packed import parse_signature
+from stages.kernels.operand_storage import WORD_BITS
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def layer_of(packed: Model, name: str) -> Layer:
             continue
         call = next((b.value for b in bindings_of(function) if _is_packed(b.value)), None)
         signature = parse_signature(attributes(call)["signature"]) if call is not None else None
-        way = (signature.plan or signature.tables) if signature is not None else None
-        if way is None:
+        way = (signature.plan or signature.lut) if signature is not None else None
+        if call is None or way is None:
             raise UserError(f"primitives={name}: the layer has no kernel of 1 to 3 bits")
         attrs = attributes(call)
         return Layer(
@@ -214,7 +214,8 @@ def loops(
     import tvm
     from tvm import s_tir, te, tirx
 
-    from stages.packaging.plain import DEVICE, LOWERING, PLACING
+    from stages.packaging.emitting.vector_loops import DEVICE
+    from stages.packaging.standalone.te_kernel import LOWERING, PLACING
 
     (kh, kw), (sh, sw), (_, outputs) = layer.window, layer.strides, layer.channels
     a = te.placeholder((layer.bits[0], *layer.size, layer.words), "uint32", name="data")

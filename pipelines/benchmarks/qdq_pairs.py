@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.onnx_reader import Node, SourceGraph
+from stages.importing.onnx.onnx_reader import Node, SourceGraph
 
 Array = np.ndarray[Any, Any]
 Grid = tuple[float, int]

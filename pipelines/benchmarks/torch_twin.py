@@ -29,8 +29,8 @@ from torch import fx
 
 from pipelines.benchmarks.qdq_pairs import Constant, Grid, NoTwinError, Pairs, ends_below_6
 from pipelines.benchmarks.torch_windows import evened, pool_windows, rounded_up
-from stages.importing.onnx_reader import Node, read
-from stages.importing.windows import Windows, windows_of
+from stages.importing.onnx.onnx_reader import Node, read
+from stages.importing.sliding_windows import Windows, windows_of
 
 _OPS = torch.ops.quantized
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipelines.benchmarks.qdq_pairs import NoTwinError
-from stages.importing.onnx_reader import Node
-from stages.importing.windows import Windows, windows_of
+from stages.importing.onnx.onnx_reader import Node
+from stages.importing.sliding_windows import Windows, windows_of
 
 
 def pool_windows(node: Node, extents: Sequence[int]) -> Windows:

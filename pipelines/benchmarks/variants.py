@@ -19,10 +19,11 @@ from pipelines.recipe import recipe_slices
 from pipelines.recipe.resolved import Resolved
 from stages import importing
 from stages.errors import StageError
-from stages.importing import float_twin, larq_twin
-from stages.importing.formats import format_of
+from stages.importing.formats import ONNX, format_of
+from stages.importing.twins import float_twin, larq_twin
 from stages.importing.zoo import build
-from stages.options import TensorQuantization, ZooOptions
+from stages.layer_options import TensorQuantization
+from stages.options import ZooOptions
 
 Precision = Literal["float32", "int8", "bipolar", "as stored"]
 QONNX_NUMERICS = "qonnx"
@@ -48,7 +49,7 @@ def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
     recipe = resolved.recipe
     source = agreement.source(plan)
     found = format_of(source)
-    if found is not None:
+    if found is not ONNX:
         form = _FORMS.get(found.module, "")
         return [Variant("as stored", source, form, is_same=recipe.calibration is None)]
     zoo = recipe_slices.zoo_options(recipe)

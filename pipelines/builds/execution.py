@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from pipelines import work_folder
 from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASUREMENTS, Plan, Step
 from pipelines.builds.stage_calls import call, check_unedited
@@ -110,18 +110,21 @@ class Workshop:
         assert address is not None, "all inputs were just produced"
         if (found := self._found(step, address)) is not None:
             return found
-        arguments: dict[str, Any] = {
-            argument: self.files(step, argument) if producer is None else self.load(producer)
-            for argument, producer in producers.items()
-        }
         memo = self._memo(address)
-        value = call(step, arguments, memo)
+        value = call(step, self.taken(step), memo)
         check_unedited(step, address.ingredients["code"])
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
         if remote := shared():
             remote.offer(self.store, [*memo.new, manifest])
         return manifest, "built"
+
+    def taken(self, step: Step) -> dict[str, Any]:
+        """Return the artifacts that a step's stage takes, by argument, building what is missing."""
+        return {
+            argument: self.files(step, argument) if producer is None else self.load(producer)
+            for argument, producer in self.plan.producers(step)
+        }
 
     def find(self, step: Step) -> tuple[Manifest, Origin] | None:
         """Return the manifest of a step's artifact and whence it is, where it is here or on the

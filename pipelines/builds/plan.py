@@ -13,7 +13,7 @@ from pipelines.evaluation.calibration_data import Data
 from pipelines.recipe import recipe_slices
 from pipelines.tuning.snapshot import PREDICTED, Snapshot
 from stages import STAGES
-from stages.registry import Stage
+from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pipelines.recipe.resolved import Resolved

@@ -109,7 +109,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def _followed(row: dict[str, Any]) -> str:
     """Say where ONNX Runtime's default session is not followed, and what is close by nature."""
-    from stages.numerics.session import INTEGERS, UNOPTIMIZED
+    from stages.numerics.onnx_islands import INTEGERS, UNOPTIMIZED
 
     said = []
     if "from_default" in row:

@@ -13,7 +13,8 @@ from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.kernels.offers import Offer, Problem
+    from stages.kernels.kernel_candidates import KernelCandidate
+    from stages.kernels.problems import Problem
     from stages.kernels.signature import KernelSignature
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
@@ -47,30 +48,30 @@ def _usual(name: str, machine: Hardware | None) -> str:
 
 
 def _problem(match: re.Match[str]) -> Problem:
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
 
     n, m, encoding = match.groups()[-3:]
     return Problem(int(n), int(m), encoding)  # type: ignore[arg-type]
 
 
 def _carried(name: str, hardware: Hardware) -> list[str]:
-    from stages.synthesizing.carried import body_of
+    from stages.synthesizing.bodies import body_of
     from stages.synthesizing.certificate import prove
-    from stages.synthesizing.listing import explanation, passes, proof_text
-    from stages.synthesizing.offering import offers_for
+    from stages.synthesizing.enumeration import candidates_for
+    from stages.synthesizing.explanation import explanation, passes, proof_text
 
     if match := _PROBLEM.fullmatch(name):
         problem = _problem(match)
-        offers = offers_for(problem, hardware)
+        offers = candidates_for(problem, hardware)
         # Transformed products are for windows of 3x3 pixels alone.
         signature = next(o.signature for o in offers if not o.signature.is_transformed)
     else:
         signature, problem = _named(name, hardware)
-        offers = offers_for(problem, hardware)
+        offers = candidates_for(problem, hardware)
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
     a, w = ("a{plane}", "w{plane}") if signature.step == 1 else ("a{word}", "w{word}")
-    lanes = isa.lanes * (2 if signature.adds_halves and signature.reads_lanes else 1)
+    lanes = isa.lanes * (2 if signature.accumulates_float16 and signature.multiplies_by_lane else 1)
     return [
         f"{signature.name} on {hardware.core}",
         "",
@@ -88,18 +89,18 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
-    from stages.synthesizing.offering import candidates, tiles_of
+    from stages.synthesizing.sketches import signatures_for, tiles_of
 
-    known = (*candidates(problem, isa), *tiles_of(problem, isa))
+    known = (*signatures_for(problem, isa), *tiles_of(problem, isa))
     alike = [s for s in known if s.method == signature.method]
     return min(alike, key=lambda s: (s.rows, s.channels))
 
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
-    from stages.kernels.offers import FLOAT_PROBLEMS, Problem
-    from stages.synthesizing import BYTES, SPANS
-    from stages.synthesizing.offering import candidates, tiles_of
+    from stages.kernels.problems import FLOAT_PROBLEMS, Problem
+    from stages.synthesizing import BYTES, WIDE_WEIGHTS
+    from stages.synthesizing.sketches import signatures_for, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 
     isa = isa_of(hardware)
@@ -112,8 +113,8 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
         if (m, encoding) != (1, "signed")
     ]
     found: dict[str, tuple[KernelSignature, Problem]] = {}
-    for problem in (*problems, BYTES, SPANS, *FLOAT_PROBLEMS.values()):
-        for signature in (*candidates(problem, isa), *tiles_of(problem, isa)):
+    for problem in (*problems, BYTES, WIDE_WEIGHTS, *FLOAT_PROBLEMS.values()):
+        for signature in (*signatures_for(problem, isa), *tiles_of(problem, isa)):
             for flush in (signature.flush, "row", "chunk"):
                 flushed = signature.flushed(flush)
                 found.setdefault(flushed.name, (flushed, problem))
@@ -125,7 +126,7 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     return found[name]
 
 
-def _predicted(signature: KernelSignature, offers: list[Offer]) -> str:
+def _predicted(signature: KernelSignature, offers: list[KernelCandidate]) -> str:
     for offer in offers:
         if offer.signature.flushed(signature.flush) == signature:
             cycles = 1000 * offer.cycles_per_mac
@@ -134,15 +135,15 @@ def _predicted(signature: KernelSignature, offers: list[Offer]) -> str:
 
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:
-    from stages.synthesizing.listing import derivation, program_text
-    from stages.synthesizing.survey import full
+    from stages.synthesizing.explanation import derivation, program_text
+    from stages.synthesizing.survey import full_reduction_survey
 
     match = _FULL.fullmatch(name)
     assert match is not None
     if not hardware.isa.startswith("neon"):
         raise UserError(f"kernel={name}: only NEON kernels reduce in one call, not {hardware.isa}")
     chunk = int(match.group(1))
-    found = full(_problem(match), hardware, chunk=chunk)
+    found = full_reduction_survey(_problem(match), hardware, chunk=chunk)
     after = found.after_llvm
     return [
         f"{name} on {hardware.core}: 8x{chunk} bytes of weights by {chunk} bytes of activations",

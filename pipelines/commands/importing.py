@@ -44,7 +44,7 @@ def described(source: bytes) -> dict[str, Any]:
     return description | {
         "numerics": importing.numerics(model),
         "islands": importing.islands(model),
-        "ends": importing.ends(model),
+        "ends": importing.boundary_operators(model),
         "moved_by_last_bits": moved,
     }
 
@@ -99,7 +99,7 @@ def _next(name: str, description: dict[str, Any]) -> Iterator[str]:
 
     if not description["unsupported"]:
         yield f"doit build recipe={name}"
-        if importing.takes_pictures(description):
+        if importing.takes_images(description):
             yield f"doit run recipe={name} input=photo.jpg"
 
 
@@ -157,7 +157,7 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
         print(f"left to the caller: {item['op']} ({item['layer']}) at the end; it is not packaged")
     islands = [_island(item) for item in found.get("islands", ())]
     if islands:
-        from stages.numerics.session import RUNTIME
+        from stages.numerics.onnx_islands import RUNTIME
 
         columns = ["layers", "such_as", "a_package_gives", "it_makes_of_them"]
         printed_tables.show(f"what the default session of {RUNTIME} fuses", islands, columns)

@@ -14,8 +14,8 @@ from pipelines.paper.cgo_kernels import SYNTHESIS
 from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.options import Encoding
-    from stages.synthesizing.survey import Carried
+    from stages.layer_options import Encoding
+    from stages.synthesizing.survey import WindowSurvey
 
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
 """Cowan et al., CGO 2020, Figure 6: instructions of the 8x8 by 8x1 kernel, the store included."""
@@ -70,13 +70,13 @@ def _published(n: int, m: int) -> float | None:
 
 
 def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
-    from stages.synthesizing import discovering, survey
+    from stages.kernels.problems import Problem
+    from stages.synthesizing import plan_discovery, survey
 
-    discovering.forget()
+    plan_discovery.forget()
     rows = []
     for n, m in survey.PRECISIONS:
-        kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in _DISTINCT}
+        kernels = {w: survey.window_survey(Problem(n, m, w), hardware) for w in _DISTINCT}
         for encoding, weights in ENCODINGS.items():
             found = kernels[weights]
             rows.append(
@@ -85,7 +85,7 @@ def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
     return rows
 
 
-def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
+def _carried(n: int, m: int, encoding: str, found: WindowSurvey) -> dict[str, Any]:
     signature, plan = found.best.signature, found.best.signature.plan
     assert plan is not None
     return {
@@ -107,13 +107,16 @@ def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
 
 
 def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     rows = []
     for chunk in (8, 16):
         for n, m in survey.PRECISIONS:
-            kernels = {w: survey.full(Problem(n, m, w), hardware, chunk=chunk) for w in _DISTINCT}
+            kernels = {
+                w: survey.full_reduction_survey(Problem(n, m, w), hardware, chunk=chunk)
+                for w in _DISTINCT
+            }
             for encoding, weights in ENCODINGS.items():
                 found = kernels[weights]
                 name, after = f"A{n}W{m}", found.after_llvm
@@ -142,7 +145,7 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
 def _timed_rows(rounds: int) -> list[dict[str, Any]]:
     """The best kernel of every precision and the best plain one, run on this processor."""
     from pipelines.benchmarks.kernel_timings import PEAK, timings
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     hardware = targets.native()
@@ -150,7 +153,7 @@ def _timed_rows(rounds: int) -> list[dict[str, Any]]:
         print("this machine cannot be told, so nothing is timed")
         return []
     found = {
-        f"A{n}W{m}": survey.carried(Problem(n, m, "bipolar"), hardware)
+        f"A{n}W{m}": survey.window_survey(Problem(n, m, "bipolar"), hardware)
         for n, m in survey.PRECISIONS
     }
     offers = {

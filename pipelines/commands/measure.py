@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from hw import host
-from hw.costs import CoreCosts
+from hw.core_costs import CoreCosts
 from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
 from pipelines.errors import UserError, did_you_mean, shown
@@ -130,7 +130,7 @@ def _blocks(rows: Sequence[Row]) -> dict[str, Mapping[str, int]]:
     for profile in {row.profile.model_dump_json(): row.profile for row in rows}.values():
         isa = isa_of(profile)
         logic, count = isa[Part.AND].name, isa[Part.COUNT].name
-        add = isa[Part.of("add", isa[Part.COUNT].result.bits)].name
+        add = isa[Part.ADD_8.for_lanes(isa[Part.COUNT].result.bits)].name
         memory = {f"load_{isa.bytes}": 1, f"broadcast_{isa.bytes}": 1}
         for parts in (
             {logic: 1, count: 1, add: 1},

@@ -1,18 +1,19 @@
 """`doit show`: every value of a recipe with its origin, and the state of every stage.
 
 With layer=PATTERN: how these layers become kernels, and the kernels of products that they could
-run, as predicted and as measured.
+run, as predicted and as measured. With passes=all: the passes that rewrite the graph, in order.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pipelines.builds import agreement, publication, staleness
+from pipelines.builds import agreement, pass_runs, publication, staleness
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.errors import shown
 from pipelines.output import printed_tables
+from pipelines.recipe.layer_patterns import matching
 from pipelines.recipe.overrides import Variables
 from pipelines.recipe.resolved import Resolved
 
@@ -21,6 +22,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print the tables; nothing is built."""
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
+        return
+    if (pattern := variables.command.get("passes")) is not None:
+        _passes(plan, resolved, pattern, variables)
         return
     if resolved.recipe.inputs or resolved.recipe.outputs:
         agreement.look(plan, resolved)
@@ -79,6 +83,27 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
         printed_tables.show(f"{title}, one thread", shown, list(shown[0]))
     result = {"recipe": resolved.name, "lowering": lowering, "kernels": rows}
     printed_tables.write_json(variables.command.get("json"), result)
+
+
+def _passes(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "stage": stage,
+            "pass": applied.name,
+            "rewrites": applied.rewrites,
+            "ms": round(1e3 * applied.seconds, 1),
+            "does": applied.row.does,
+            "because": applied.row.because,
+        }
+        for stage, applied in pass_runs.of_recipe(Workshop(plan))
+    ]
+    wanted = set(matching(pattern, [row["pass"] for row in rows], "pass", "passes"))
+    shown = [row for row in rows if row["pass"] in wanted]
+    columns = ["stage", "pass", "rewrites", "ms", "does"]
+    printed_tables.show(f"{resolved.name}: passes, in order", shown, columns)
+    printed_tables.write_json(
+        variables.command.get("json"), {"recipe": resolved.name, "passes": shown}
+    )
 
 
 def _short(packing: str | None) -> str:

@@ -24,8 +24,8 @@ THREADS = (1, 2, 3)
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print one line an output and stage; fail if any departs from the source graph.
 
-    layer=PATTERN, or layer=all, compares layer by layer too, and says which departs first. With
-    board= the package runs on those boards instead of here.
+    layer=PATTERN, or layer=all, compares layer by layer too, and says which departs first; with
+    passes=all, after every pass. With board= the package runs on those boards instead of here.
     """
     wanted = arguments.threads(variables)
     workshop = Workshop(plan)
@@ -40,13 +40,14 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         rows += _library(workshop, (wanted,) if wanted else counts, board)
         unequal = "close" if any(row["verdict"] == "close" for row in rows) else "departs"
         rows += _program(plan, (wanted,) if wanted else THREADS, unequal, board)
-    layers = _layers(workshop, variables.command.get("layer"))
+    passes = variables.command.get("passes")
+    layers = _layers(workshop, variables.command.get("layer", ALL if passes else None), passes)
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
     printed_tables.write_json(variables.command.get("json"), result)
     strayed = [row for row in layers if row["verdict"] == "departs"]
     if strayed:
         raise CheckError(
-            f"layer '{strayed[0]['layer']}' is the first to depart, in {strayed[0]['stage']}: "
+            f"layer '{strayed[0]['layer']}' is the first to depart, in {_place(strayed[0])}: "
             f"{strayed[0]['detail']}"
         )
     departed = [row for row in rows if row["verdict"] == "departs"]
@@ -85,21 +86,29 @@ def _program(
     return rows
 
 
-def _layers(workshop: Workshop, pattern: str | None) -> list[dict[str, Any]]:
+def _place(row: dict[str, Any]) -> str:
+    """A stage and, where passes were run, the pass."""
+    return f"{row['stage']} after {row['after_pass']}" if row["after_pass"] else str(row["stage"])
+
+
+def _layers(workshop: Workshop, pattern: str | None, passes: str | None) -> list[dict[str, Any]]:
     """Compare layer by layer where that was asked for; the first that departs stands first."""
     if pattern is None:
         return []
-    found = layerwise.by_layer(workshop, pattern)
+    found = layerwise.by_layer(workshop, pattern, passes)
+    width = 44 if passes else 28
     rows = [{**asdict(item), "verdict": item.verdict, "detail": str(item)} for item in found]
-    for stage in dict.fromkeys(item.stage for item in found):
-        counts = Counter(item.verdict for item in found if item.stage == stage)
+    for stage, name in dict.fromkeys((item.stage, item.after_pass) for item in found):
+        group = [item for item in found if (item.stage, item.after_pass) == (stage, name)]
+        counts = Counter(item.verdict for item in group)
         said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-        print(f"{stage + ', by layer':<28} {said}")
+        print(f"{f'{stage}, {name}' if name else f'{stage}, by layer':<{width}} {said}")
     if pattern == ALL:
         shown = [row for row in rows if row["verdict"] not in ("exact", "new")]
     else:
         shown = rows
-    printed_tables.show("layers", shown, ["stage", "layer", "verdict", "detail"])
+    columns = ["stage", *(["after_pass"] if passes else []), "layer", "verdict", "detail"]
+    printed_tables.show("layers", shown, columns)
     return rows
 
 

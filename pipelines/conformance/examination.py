@@ -20,13 +20,13 @@ from stages import importing
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.builder import ModelBuilder
+from stages.image_layout import Layout
+from stages.image_layout import layout as layout_of
 from stages.importing import closeness
 from stages.importing.formats import format_of
 from stages.kinds import Golden, Model
-from stages.numerics.session import CLOSE, UNOPTIMIZED
+from stages.numerics.onnx_islands import CLOSE, UNOPTIMIZED
 from stages.options import ImportOptions
-from stages.pixels import Layout
-from stages.pixels import layout as layout_of
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
@@ -117,9 +117,7 @@ def _warm_up(source: bytes) -> None:
     """Load what importing loads on its first use, so that the file's own time is measured."""
     builder = ModelBuilder()
     builder.model([builder.emit(builder.input("x", [1], "float32"), "y")], ["y"])
-    found = format_of(source)
-    if found is not None:
-        found.load()
+    format_of(source).load()
 
 
 @contextmanager

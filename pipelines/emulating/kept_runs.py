@@ -25,7 +25,7 @@ _FIGURES = 4 + len(fields(Events))
 
 def folder() -> Path:
     """Return where it is kept: in the user's cache."""
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     return default_cache().parent / "emulating"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution
-from stages.kernels.work import macs_of
+from stages.kernels.operation_counts import macs_of
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
 
 FIRST, DEPTHWISE, DENSE = "first convolution", "depthwise", "dense"
 ATTENTION, OTHER, RUNTIME = "attention", "add, pool and others", "runtime"

@@ -76,7 +76,7 @@ def linked(
 
     Its addresses are those of its symbols: it is not moved about.
     """
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     program = folder / "program"
     with as_file(files("pipelines.emulating") / text) as source:

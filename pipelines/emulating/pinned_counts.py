@@ -133,7 +133,7 @@ def _functions(package: Package, resolved: Resolved) -> dict[str, list[Block]]:
 
     The package's own has none but those that are called from outside, so it is linked again.
     """
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     with tempfile.TemporaryDirectory(prefix="bitkiln-pinning-") as name:
         target = Path(name) / f"lib{package.name}.so"

@@ -17,10 +17,10 @@ import numpy as np
 
 from pipelines.benchmarks.qdq_pairs import Activation, Constant, NoTwinError, Pairs
 from pipelines.emulating.tflite_windows import padding_of, strides_of
-from stages.importing.onnx_reader import Node, SourceGraph, read
-from stages.importing.tflite.operations import VALID
-from stages.importing.tflite.writer import Operation, Tensor, build, constant
-from stages.importing.windows import Windows, windows_of
+from stages.importing.onnx.onnx_reader import Node, SourceGraph, read
+from stages.importing.sliding_windows import Windows, windows_of
+from stages.importing.twins.tflite_operators import VALID
+from stages.importing.twins.tflite_writer import Operation, Tensor, build, constant
 
 Array = np.ndarray[Any, Any]
 

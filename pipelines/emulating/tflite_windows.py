@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.importing.tflite.operations import SAME, VALID
-from stages.importing.windows import Windows
+from stages.importing.sliding_windows import Windows
+from stages.importing.twins.tflite_operators import SAME, VALID
 
 
 def strides_of(windows: Windows) -> dict[str, int]:

@@ -36,7 +36,7 @@ _ROOT, _SITE = "root", "site"
 
 def folder() -> Path:
     """Return where it is kept: a folder of its own for each list of packages and wheels."""
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     wanted = keys.canonical({"release": RELEASE, "packages": PACKAGES, "wheels": WHEELS})
     return default_cache().parent / "arm64" / keys.digest(wanted)[:12]

@@ -14,7 +14,7 @@ from pipelines.errors import UserError, shown
 from pipelines.evaluation import picture_inputs
 from pipelines.recipe.sections import InputSpec
 from pipelines.runners.package import Tensor
-from stages.pixels import are_less_128, layout
+from stages.image_layout import are_less_128, layout
 
 Array = np.ndarray[Any, Any]
 ACCEPTED = (*picture_inputs.SUFFIXES, ".npy", ".npz")

@@ -14,7 +14,7 @@ from pipelines.store import keys
 if TYPE_CHECKING:
     import numpy as np
 
-    from stages.calibrating.pairing import Pair
+    from stages.calibrating.layer_pairs import LayerPairs
 
     Array = np.ndarray[Any, Any]
 
@@ -23,11 +23,11 @@ _PRODUCTS = 600_000_000
 """Multiply-accumulates of all samples together, about, so that the figures take seconds."""
 
 
-def pair(workshop: Workshop) -> Pair | None:
+def pair(workshop: Workshop) -> LayerPairs | None:
     """Return the float model and the same with its quantizers; None if it was not quantized
     here."""
     from stages import calibrating
-    from stages.calibrating.pairing import Pair
+    from stages.calibrating.layer_pairs import LayerPairs
 
     plan = workshop.plan
     if plan.calibration is None:
@@ -35,7 +35,7 @@ def pair(workshop: Workshop) -> Pair | None:
     step = plan.step(CALIBRATING)
     options = validated("stages.options", "CalibrateOptions", step.options["options"])
     model, calibrated = workshop.load(plan.step(IMPORTING)), workshop.load(step)
-    return Pair(*calibrating.in_float(model=model, calibrated=calibrated, options=options))
+    return LayerPairs(*calibrating.in_float(model=model, calibrated=calibrated, options=options))
 
 
 def by_layer(workshop: Workshop) -> dict[str, Any] | None:

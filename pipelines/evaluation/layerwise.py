@@ -4,14 +4,19 @@ A layer keeps its name from stage to stage while what is bound to it may become 
 composite is called as its main operator and gives what the last operator in it gave. So a value is
 compared with those, of its name or of the operators that followed it, that have its element type
 and its shape up to layout; packed or padded values have none and are not compared.
+
+With passes each stage is looked at once for each of its passes that rewrote anything, so that what
+departs is named by stage and pass. A pass may say that a layer's value means something else now.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pipelines.builds import pass_runs
 from pipelines.builds.execution import Workshop
 from pipelines.evaluation.comparison import CLOSE
 from pipelines.evaluation.verification import GOLDEN, tolerance
@@ -19,6 +24,8 @@ from pipelines.recipe.layer_patterns import matching
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from stages.kinds import Model
 
     Array = np.ndarray[Any, Any]
 
@@ -34,16 +41,24 @@ class Layer:
 
     stage: str
     layer: str
+    after_pass: str = ""
+    """The pass of the stage after which this is, `Name 2` where it has run for a second time; empty
+    for after all of them."""
     like: str = ""
     """The layer, as it was called there, with whose value it was compared."""
     since: str = ""
-    """The stage that computed that value first."""
+    """The stage that computed that value first, and the pass."""
     values: int = 0
     differing: int = 0
     largest_difference: float = 0.0
     largest_value: float = 0.0
     """Of floats; 0 for integers, which are equal or not."""
     tolerance: float = CLOSE
+
+    @property
+    def pass_name(self) -> str:
+        """The pass, whichever time it ran."""
+        return self.after_pass.partition(" ")[0]
 
     @property
     def verdict(self) -> str:
@@ -93,33 +108,75 @@ class _Known:
         return line
 
 
-def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
+@dataclass(frozen=True)
+class _Module:
+    """A module on its way: after a stage, or after a pass of it."""
+
+    stage: str
+    after_pass: str
+    model: Model
+    redefined: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """How it is called where it is compared with."""
+        return f"{self.stage}, {self.after_pass}" if self.after_pass else self.stage
+
+
+def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
+    """Return the module after every stage or, with passes, after each that rewrote anything."""
+    found: list[_Module] = []
+    for step in (step for step in workshop.plan.steps if step.stage.gives == "model"):
+        applied = [] if passes is None else pass_runs.of_stage(workshop, step.name)
+        times: Counter[str] = Counter()
+        for each in applied:
+            times[each.name] += 1
+            name = each.name if times[each.name] == 1 else f"{each.name} {times[each.name]}"
+            if each.rewrites:
+                found.append(_Module(step.name, name, each.model, each.redefined))
+        if not applied:
+            found.append(_Module(step.name, "", workshop.load(step)))
+    return found
+
+
+def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> list[Layer]:
     """Return every layer that matches `pattern` (`all` for all) after every stage, in order.
 
-    Raises UserError if the pattern matches nothing.
+    With `passes`, after each pass of these names (`all` for all); values are compared with those
+    of any pass before. Raises UserError if a pattern matches nothing.
     """
     from stages.graph import interpret
 
     golden, close = workshop.load(workshop.plan.step(GOLDEN)), tolerance(workshop.plan)
-    models = {s.name: workshop.load(s) for s in workshop.plan.steps if s.stage.gives == "model"}
-    found: dict[tuple[str, str], Layer] = {}
+    modules = _modules(workshop, passes)
+    found: dict[tuple[int, str], Layer] = {}
     for index in range(len(next(iter(golden.inputs.values())))):
         sample = {name: values[index] for name, values in golden.inputs.items()}
         known = _Known()
-        for stage, model in models.items():
+        for number, module in enumerate(modules):
             values: dict[str, Any] = {}
-            interpret.run(model, sample, observe=values.__setitem__)
+            interpret.run(module.model, sample, observe=values.__setitem__)
             arrays = {
                 name: value
                 for name, value in values.items()
                 if not isinstance(value, tuple) and not name.endswith(_ALIAS)
             }
+            for layer in module.redefined:
+                known.values.pop(layer, None)
             for layer, value in arrays.items():
-                row = found.setdefault((stage, layer), Layer(stage, layer, tolerance=close))
-                _compare(row, value, known)
-            _learn(known, stage, model, arrays)
-    matched = set(matching(pattern, [layer for _, layer in found], "layer"))
-    return [row for row in found.values() if row.layer in matched]
+                row = found.setdefault(
+                    (number, layer), Layer(module.stage, layer, module.after_pass, tolerance=close)
+                )
+                if layer not in module.redefined:
+                    _compare(row, value, known)
+            _learn(known, module.label, module.model, arrays)
+    rows = list(found.values())
+    matched = set(matching(pattern, [row.layer for row in rows], "layer"))
+    if passes is not None:
+        named = [row.pass_name for row in rows if row.after_pass]
+        after = {"", *matching(passes, named, "pass that rewrites anything", "passes")}
+        rows = [row for row in rows if row.pass_name in after]
+    return [row for row in rows if row.layer in matched]
 
 
 def _compare(row: Layer, value: Array, known: _Known) -> None:

@@ -38,7 +38,7 @@ def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
         return ""
     import numpy as np
 
-    from stages.dialect.floats import HALF_TERMS, LARGEST_HALF
+    from stages.dialect.float_linear import HALF_TERMS, LARGEST_HALF
     from stages.graph import interpret
 
     golden = workshop.load(workshop.plan.step(GOLDEN))

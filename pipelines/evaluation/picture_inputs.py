@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import UserError, shown
 from pipelines.recipe.picture_sizes import Size, pair, said
 from pipelines.recipe.sections import CHANNELS, InputSpec
-from stages.pixels import Layout, fitting, layout
+from stages.image_layout import Layout, fitting, layout
 
 if TYPE_CHECKING:
     # Whether a recipe fits its model is checked in every build, which needs neither of these.

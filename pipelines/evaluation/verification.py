@@ -43,7 +43,7 @@ def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
     if (asked := left_in_float.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
-    from stages.dialect.floats import departure
+    from stages.dialect.float_linear import departure
 
     return max(CLOSE, departure(left_in_float.layers_of_halves(Workshop(plan))))
 
@@ -52,7 +52,7 @@ def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
     if left_in_float.of(plan) != "float16":
         return tolerance(plan)
-    from stages.dialect.floats import departure_of_sums
+    from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
 
     workshop = Workshop(plan)
@@ -167,7 +167,7 @@ def _without_tiles(plan: Plan) -> str:
     """Say that kernels of tiles (AMX) did not run, where this machine has none: a package then runs
     those beside them."""
     from hw import host
-    from hw.isa.tiles import FEATURES
+    from hw.isa.tile_registers import FEATURES
 
     has_tiles = any(
         set(FEATURES) <= set((step.hardware or {}).get("features", ())) for step in plan.steps

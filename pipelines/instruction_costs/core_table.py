@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hw.arm_cores import ARM_CORES
-from hw.costs import CoreCosts
-from hw.isa import ISAS, tiles
+from hw.core_costs import CoreCosts
+from hw.isa import ISAS, tile_registers
 from hw.profile import CORES, Core
 from pipelines.instruction_costs.figures import Figure, throughput, total
 from pipelines.instruction_costs.row_code import Row
@@ -46,12 +46,12 @@ _ESTIMATES: Mapping[Core, tuple[Mapping[str, float], Mapping[str, str]]] = {
         },
     ),
     "zen4": (
-        {"late": 1.5, "beside": 8},
+        {"exposed_epilogue": 1.5, "overlap_window": 8},
         {
-            "late": "estimated from times on an AMD EPYC at 3.7 GHz: convolutions of 1x1 by "
-            "VPDPBUSD, 24 to 192 channels, tiles of 3 to 14 pixels by 32 channels, whose sums are "
-            "scaled, rounded and narrowed: beyond its products a pixel took 2.2 to 2.9 cycles in "
-            "tiles of 3, 2.7 to 4.2 of 4, 3.8 to 4.1 of 7, 5.0 to 5.5 of 14",
+            "exposed_epilogue": "estimated from times on an AMD EPYC at 3.7 GHz: convolutions of "
+            "1x1 by VPDPBUSD, 24 to 192 channels, tiles of 3 to 14 pixels by 32 channels, whose "
+            "sums are scaled, rounded and narrowed: beyond its products a pixel took 2.2 to 2.9 "
+            "cycles in tiles of 3, 2.7 to 4.2 of 4, 3.8 to 4.1 of 7, 5.0 to 5.5 of 14",
         },
     ),
 }
@@ -64,10 +64,10 @@ _ARM32_SOURCE = (
 TILED: tuple[Core, ...] = ("sapphirerapids", "generic-x86-64")
 """Cores that have AMX, or may have it."""
 _TILES: Mapping[str, dict[str, Any]] = {
-    tiles.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
-    tiles.BFLOAT16_DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
-    tiles.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
-    tiles.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
+    tile_registers.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tile_registers.BFLOAT16_DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tile_registers.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
+    tile_registers.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
 }
 _TILES_SOURCE = (
     _INTEL.partition(":")[0] + ", chapter on AMX: cycles of whole registers, each instruction on "
@@ -122,7 +122,11 @@ def text(costs: CoreCosts, command: str) -> str:
         *(f"  {key}: {json.dumps(source)}" for key, source in fields["sources"].items()),
         f"pipes: [{', '.join(fields['pipes'])}]",
         f"issue: {fields['issue']:g}",
-        *(f"{name}: {fields[name]:g}" for name in ("line", "late", "beside") if fields[name]),
+        *(
+            f"{name}: {fields[name]:g}"
+            for name in ("line", "exposed_epilogue", "overlap_window")
+            if fields[name]
+        ),
         "instructions:",
     ]
     for name, entry in fields["instructions"].items():

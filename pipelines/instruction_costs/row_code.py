@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.arm_cores import ARM_CORES
-from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tiles
-from hw.isa.expanding import GFNI
+from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tile_registers
+from hw.isa.gfni import GFNI
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
 _VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
 _VBMI = "+avx512vbmi"
-_AMX = (GFNI, *tiles.FEATURES)
+_AMX = (GFNI, *tile_registers.FEATURES)
 _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "haswell": (2, ()),
     # llvm-mca's models do not know AVX-VNNI itself.

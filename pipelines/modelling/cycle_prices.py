@@ -119,6 +119,6 @@ def _known(file: Path) -> dict[str, float]:
 
 
 def _folder() -> Path:
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     return default_cache().parent / "modelling"

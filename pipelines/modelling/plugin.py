@@ -27,7 +27,7 @@ def compiled(texts: dict[str, bytes], main: str) -> Path:
 
     Raises UserError where there is no compiler, or it refuses the text.
     """
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     parts = [tool_version("ziglang"), *_FLAGS, main]
     parts += [part for name in sorted(texts) for part in (name, digest(texts[name]))]

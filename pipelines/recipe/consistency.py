@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pipelines.recipe.quantization import Quantization, tensor
 from pipelines.recipe.recipe import Recipe, model_format
+from stages.layer_options import LayerOverride
 from stages.options import (
     LOW_BIT_NETWORKS,
-    LayerOverride,
 )
 
 

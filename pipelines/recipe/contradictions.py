@@ -14,8 +14,8 @@ from pipelines.recipe.picture_sizes import pair
 from pipelines.recipe.recipe import Recipe
 from pipelines.recipe.resolved import Resolved
 from pipelines.recipe.sections import CHANNELS, CLASSES, InputSpec
-from stages.options import is_match
-from stages.pixels import layout
+from stages.image_layout import layout
+from stages.layer_options import is_match
 
 Description = Mapping[str, Any]
 """What `stages.importing.describe` says of the model file."""

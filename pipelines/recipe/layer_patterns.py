@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.errors import UserError, did_you_mean
-from stages.options import is_match
+from stages.layer_options import is_match
 
 ALL = "all"
 
 
-def matching(pattern: str, names: Sequence[str], kind: str) -> list[str]:
+def matching(pattern: str, names: Sequence[str], kind: str, variable: str = "layer") -> list[str]:
     """Return the names that a pattern means, of what is called a `kind`; UserError if none."""
     matched = [name for name in names if is_meant(pattern, name)]
     if not matched:
-        raise UserError(f"layer={pattern}: matches no {kind}{did_you_mean(pattern, names)}")
+        raise UserError(f"{variable}={pattern}: matches no {kind}{did_you_mean(pattern, names)}")
     return matched
 
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from stages.options import Bits, Encoding, Granularity, TensorQuantization
+from stages.layer_options import Bits, Encoding, TensorQuantization
+from stages.options import Granularity
 
 INT8 = 8
 

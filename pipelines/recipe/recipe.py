@@ -16,10 +16,10 @@ from pipelines.recipe.sections import (
     OutputSpec,
     Package,
 )
+from stages.layer_options import LayerOverride
 from stages.options import (
     FloatPrecision,
     GoldenOptions,
-    LayerOverride,
     ModelFormat,
     ScheduleOptions,
 )

@@ -7,12 +7,12 @@ from typing import Any
 from pipelines.recipe.quantization import LEVELS, tensor
 from pipelines.recipe.recipe import Recipe, model_format, precise_layers
 from pipelines.recipe.sections import IMAGE_SIZES
+from stages.layer_options import LayerAlgorithm
 from stages.options import (
     ActivationScheme,
     CalibrateOptions,
     GoldenOptions,
     ImportOptions,
-    LayerAlgorithm,
     LegalizeOptions,
     PackageOptions,
     QuantizeOptions,

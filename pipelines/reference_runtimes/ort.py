@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 
 from pipelines.reference_runtimes.runtime import RefusedError, Run, Shape
-from stages.importing.onnx_session import is_wrong_pool
+from stages.importing.onnx.runtime_session import is_wrong_pool
 
 Array = np.ndarray[Any, Any]
 _NEWEST_IR = 10

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from pipelines.reference_runtimes.runtime import RefusedError, Run, Shape
-from stages.importing.torch_export.converters import converter_of, needed_nodes
-from stages.importing.torch_export.program import DTYPES, Node, Ref, read_program
+from stages.importing.torch_export.exported_program import DTYPES, Node, Ref, read_program
+from stages.importing.torch_export.torch_converters import converter_of, is_in_place
+from stages.importing.torch_export.torch_importer import program_nodes
 
 # They register the operators that exported quantized programs call.
 importlib.import_module("torch.ao.quantization.fx._decomposed")
@@ -47,10 +48,10 @@ def module(source: bytes) -> Module:
     no converter for, or that PyTorch lacks.
     """
     program = read_program(source)
-    nodes = needed_nodes(program)
+    nodes = program_nodes(program)
     steps = [_step(node) for node in nodes]
     constants = {name: torch.from_numpy(np.array(a)) for name, a in program.constants.items()}
-    is_changing = any(_writes(node) for node in nodes)
+    is_changing = any(is_in_place(node) for node in nodes)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         values = dict(zip(program.inputs, tensors, strict=True))
@@ -61,11 +62,6 @@ def module(source: bytes) -> Module:
         return tuple(values[name] for name in dict.fromkeys(program.outputs))
 
     return run
-
-
-def _writes(node: Node) -> bool:
-    found = converter_of(node.op)
-    return found is not None and found[1]
 
 
 def _step(node: Node) -> Callable[[dict[str, object]], None]:

@@ -18,8 +18,8 @@ from qonnx.core.modelwrapper import ModelWrapper
 from qonnx.transformation.infer_shapes import InferShapes
 
 from pipelines.reference_runtimes.runtime import RefusedError, Run, Shape
-from stages.importing import onnx_reader
-from stages.importing.onnx_domains import QONNX, graphs_of
+from stages.importing.onnx import onnx_reader
+from stages.importing.onnx.domains import QONNX, graphs_of
 
 Array = np.ndarray[Any, Any]
 _READABLE_IR = 8

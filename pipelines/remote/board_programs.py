@@ -117,7 +117,7 @@ def table(kernels: Mapping[str, int]) -> str:
 
 def _cache() -> Path:
     """Where the C compiler keeps its libraries; asking for it loads TVM."""
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     return default_cache()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hw import host
-from hw.isa.tiles import FEATURES as TILES
+from hw.isa.tile_registers import FEATURES as TILES
 from hw.profile import Hardware
 from pipelines import machine
 from pipelines.errors import UserError, cut

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from stages.graph import interpret
-from stages.kernels.transformed import tiles_for
+from stages.kernels.packed_winograd import tiles_for
 from stages.kinds import Model
-from stages.packaging.kernel import TASKS, TASKS_OF_TILES
-from stages.packaging.program import Call, Fallback, Program, Slot
+from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
+from stages.packaging.program.program import Call, Fallback, Program, Slot
 
 Array = np.ndarray[Any, Any]
 Place = tuple[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from stages.packaging.arena import Item, align, place
+from stages.packaging.program.arena import Item, align, place
 
 if TYPE_CHECKING:
     from stages.kinds import Model

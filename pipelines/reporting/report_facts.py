@@ -25,12 +25,12 @@ from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import offer_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
-from stages.kernels.measured import Subject
-from stages.kernels.packings import packing_text
-from stages.packaging.arena import Arena, Item, lifetimes
-from stages.packaging.arena import plan as arena_of
-from stages.packaging.graph import program_of
-from stages.packaging.program import Call, Program
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import Subject
+from stages.packaging.program.arena import Arena, Item, lifetimes
+from stages.packaging.program.arena import plan as arena_of
+from stages.packaging.program.program import Call, Program
+from stages.packaging.program_builder import program_of
 
 BESIDE = 3
 """Kernels beside which a chosen one is shown."""

@@ -80,7 +80,7 @@ class Builder:
         self._zig("cc", *self._target, *arguments, *linked)
 
     def _zig(self, *arguments: str) -> None:
-        from stages.packaging.link import default_cache, zig
+        from stages.packaging.compiling.linker import default_cache, zig
 
         zig(self._folder, default_cache(), *arguments)
 

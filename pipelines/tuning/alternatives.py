@@ -13,8 +13,8 @@ from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of, capped_of
-from stages.kernels.measured import Subject
-from stages.kernels.packings import packing_text
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import Subject
 
 
 def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:

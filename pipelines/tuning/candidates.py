@@ -15,9 +15,9 @@ from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking
 from pipelines.tuning.snapshot import best_of, better_of
-from stages.kernels.measured import AXES, Subject
-from stages.kernels.offers import Offer
-from stages.kernels.packings import packing_text
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import AXES, Subject
 from stages.scheduling import ORDERS
 from stages.scheduling.row_blocks import ORDER, row_blocks
 
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """It as a choice of a build (`stages.kernels.measured`)."""
+        """It as a choice of a build (`stages.kernels.workloads`)."""
         return {"kernel": self.kernel, "order": None, **self.axes}
 
 
@@ -131,10 +131,10 @@ class Layer:
         return of_trial(better) if better and is_offered else Candidate(self.default.kernel)
 
     @cached_property
-    def _offered(self) -> dict[str, Offer]:
+    def _offered(self) -> dict[str, KernelCandidate]:
         """Kernel → its offer, those first that are thought to be the fastest."""
         offers = self.ranking.ordered(self.subject, self.default.kernel)
-        named: dict[str, Offer] = {}
+        named: dict[str, KernelCandidate] = {}
         for offer in offers:
             named.setdefault(self.subject.kernel(offer), offer)
         return named
@@ -173,7 +173,7 @@ def as_offered(kernel: str) -> str:
     return kernel.replace("_rebased", "")
 
 
-def offer_of(subject: Subject, kernel: str) -> Offer | None:
+def offer_of(subject: Subject, kernel: str) -> KernelCandidate | None:
     """Return the offer of a kernel that a layer runs; None if it is not among what is offered."""
     name = as_offered(kernel)
     return next((offer for offer in subject.ranked() if subject.kernel(offer) == name), None)

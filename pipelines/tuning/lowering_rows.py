@@ -7,7 +7,7 @@ from pipelines.recipe.layer_patterns import matching
 from pipelines.recipe.resolved import Resolved
 from pipelines.tuning.alternatives import check_built
 from stages.graph.bindings import calls_of
-from stages.packaging.composite import Layer
+from stages.packaging.emitting.composite import Layer
 from stages.packaging.lowering import described
 
 

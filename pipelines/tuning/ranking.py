@@ -21,8 +21,8 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Trial
-from stages.kernels.measured import Subject
-from stages.kernels.offers import Offer
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.workloads import Subject
 
 Array = np.ndarray[Any, Any]
 PENALTY = 3.0
@@ -48,7 +48,7 @@ class Ranking:
 
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    def ordered(self, subject: Subject, default: str) -> list[Offer]:
+    def ordered(self, subject: Subject, default: str) -> list[KernelCandidate]:
         """The offers of a subject that fit, those first that are thought to take the least time
         beside the `default` kernel. Equal ones stay in the predicted order."""
         offers = subject.ranked()

@@ -18,7 +18,7 @@ MARGIN = 0.98
 
 Choices = dict[str, Any]
 """Name of a workload → the kernel chosen, its schedule, and beside which kernel it was measured
-(`stages.kernels.measured`)."""
+(`stages.kernels.workloads`)."""
 
 
 @dataclass(frozen=True)

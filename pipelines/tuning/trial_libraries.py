@@ -18,7 +18,7 @@ from pipelines.store import keys
 from pipelines.tuning import subjects
 from pipelines.tuning.candidates import Candidate, Layer, as_offered
 from pipelines.tuning.dry_build import DryBuild
-from stages.packaging.graph import program_of
+from stages.packaging.program_builder import program_of
 
 Array = np.ndarray[Any, Any]
 

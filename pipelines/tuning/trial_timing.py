@@ -15,7 +15,7 @@ from pipelines.remote.runner_session import Session
 from pipelines.remote.timed_turns import Timing, timed
 from pipelines.remote.worker_pool import Failed
 from pipelines.tuning.trial_libraries import Prepared
-from stages.dialect.floats import departure
+from stages.dialect.float_linear import departure
 
 BASE, TRIAL = 0, 1
 """The runner's numbers of the two sides."""
@@ -84,7 +84,7 @@ def checked(session: Session, number: int, side: Side, tolerance: float | None) 
 
 def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
-    methods = {offer.algorithm for offer in trial.layer.subject.offers}
+    methods = {offer.algorithm for offer in trial.layer.subject.candidates}
     if "macf16" in methods:
         return max(comparison.CLOSE, departure(1))
     if "macbf16" in methods:

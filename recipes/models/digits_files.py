@@ -8,7 +8,7 @@ import numpy as np
 
 from recipes.models.digits_net import EPSILON, DigitsNet, Layer
 from recipes.models.graphs import QdqNet
-from stages.importing.zoo.writer import BatchNorm, QonnxWriter, Quantizer
+from stages.importing.zoo.qonnx_writer import BatchNorm, QonnxWriter, Quantizer
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from stages.importing.zoo.precision import Grid
-from stages.importing.zoo.writer import Quantizer
+from stages.importing.zoo.qonnx_writer import Quantizer
 
 Array: TypeAlias = torch.Tensor
 

@@ -21,8 +21,8 @@ from stages.importing.zoo.precision import (
     fit_batch_norm,
     weight_quantizer,
 )
-from stages.importing.zoo.writer import QonnxWriter, Quantizer, Tensor
-from stages.options import Encoding, TensorQuantization
+from stages.importing.zoo.qonnx_writer import QonnxWriter, Quantizer, Tensor
+from stages.layer_options import Encoding, TensorQuantization
 
 FOLDER = Path(__file__).parent
 SIZE, CHANNELS, OUTPUTS, CLASSES = 16, 40, 36, 10

@@ -3,22 +3,24 @@
 Canonicalizing leaves calls of composites on logical tensors, such as levels `uint2`
 [1, 56, 56, 64] and weights [O, KH, KW, C]. Afterwards every composite reads and writes tensors as
 they lie in memory: bit planes or bytes with halos, weights in the order their kernel reads them,
-biases with every correction folded in. All models go one way (`run`):
+biases with every correction folded in. One pass does it for all models, `PackComposites`:
 
-1. `Graph` (`graph.py`) says who gives each variable of `main` and who reads it.
-2. `choose` (`choosing.py`) picks a kernel for each linear layer (`layers.py`): the one measured
-   best, or predicted to be. It and the layout that it alone wants are a `LinearPlan` (`plans.py`).
-   A convolution of every channel on its own has a `DepthwisePlan` (`depthwise.py`).
+1. `Graph` (`call_graph.py`) says who gives each variable of `main` and who reads it.
+2. `choose` (`kernel_choice.py`) picks a kernel for each linear layer (`linear_layers.py`): the one
+   measured best, or predicted to be. It and the layout that it alone wants are a `LinearPlan`
+   (`plans.py`). A convolution of every channel on its own has a `DepthwisePlan`
+   (`depthwise_plans.py`).
 3. `solve` (`edges.py`) decides how each edge lies. An edge is a variable between the composite that
-   gives it and those that read it; a `Layout` (`layouts.py`) is its form, its halo, the padding of
-   its channels and the order of its rows. The solver joins the layouts that one tensor can serve,
-   stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and says what
-   each composite writes.
-4. The walk makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
-   with a bias from `folding.py`; what follows sums, in as few bits as `sums.py` and `lines.py`
-   prove to be enough; results as they are wanted. `Places` (`places.py`) knows where each variable
-   lies by then. What no composite writes as a layer wants it, such as a graph input or computed
-   weights, is laid out in front of the layer (`conversions.py`, `matrices.py`).
+   gives it and those that read it; a `Layout` (`edge_layouts.py`) is its form, its halo, the
+   padding of its channels and the order of its rows. Readers make layout requests. The solver joins
+   those that one tensor can serve, stores levels as signed bytes where no kernel need flip them
+   then (`rebasing.py`), and says what each composite writes.
+4. The pass makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
+   with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py` and
+   `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
+   knows where each variable lies by then. What no composite writes as a layer wants it, such as a
+   graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
+   `computed_weights.py`).
 
 What a composite computes has the channels there are; what fills up words and blocks is stored
 behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these
@@ -27,65 +29,58 @@ write a result as the user would see it, where something reads that.
 
 from __future__ import annotations
 
-from tvm import relax
+from functools import partial
 
 from hw.profile import Hardware
-from stages.bitpacking import choosing
-from stages.bitpacking.composing import Composite
-from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Caller, Graph
-from stages.bitpacking.places import Places
-from stages.bitpacking.sums import converts_slowly
+from stages.bitpacking import kernel_choice
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.pack_composites import PackComposites
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
-from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.measured import Subject
+from stages.graph.bindings import bindings_of
+from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 
-__all__ = ["check", "run", "subjects"]
+__all__ = ["check", "passes", "run", "subjects"]
+
+
+def passes(options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware) -> Passes:
+    """The one pass there is: kernels and layouts depend on each other all over the graph."""
+    return (
+        PassRow(
+            partial(
+                PackComposites,
+                options=options,
+                offers=offers,
+                choices=choices,
+                hardware=hardware,
+            ),
+            "chooses kernels and layouts, and makes each composite anew on packed tensors",
+            "one layout may serve several kernels, so all are chosen before the first is written",
+        ),
+    )
 
 
 def run(
-    *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
+    *,
+    model: Model,
+    options: LegalizeOptions,
+    offers: Table,
+    choices: Table,
+    hardware: Hardware,
+    observe: Observer | None = None,
 ) -> Model:
     """Choose a kernel for every linear layer and a layout for every edge, and pack accordingly."""
-    graph = Graph(model)
-    edges = solve(graph, choosing.choose(graph, options, offers, choices), hardware)
-    places, is_slow = Places(graph, edges), converts_slowly(hardware)
-    for binding in graph.bindings:
-        variable, expr = binding.var, binding.value
-        if variable in places.mapping or variable in places.conversions.unread:
-            continue
-        if isinstance(expr, relax.Var):
-            places.mapping[variable] = places.read(expr)
-        elif variable in graph.callers:
-            _composite(places, graph.callers[variable], is_slow)
-        elif not isinstance(expr, relax.TupleGetItem) or expr.tuple_value in places.mapping:
-            places.copy(binding)
-    results = [places.mapping[output] for output in outputs_of(graph.main)]
-    functions = dict(places.functions.get().functions)
-    packed = places.builder.model_after(model, results, functions)
-    if any(caller.of_levels for caller in graph.callers.values()):
+    packed = run_passes(passes(options, offers, choices, hardware), model, observe)
+    if any(caller.of_levels for caller in Graph(model).callers.values()):
         check(packed)
     return packed
 
 
-def _composite(places: Places, caller: Caller, is_slow: bool) -> None:
-    """Call a composite anew, or as it was if neither it nor what it writes is packed."""
-    edges, variable = places.edges, caller.variable
-    if caller.of_levels or variable in edges.plans or edges.of(variable).layouts:
-        composite = Composite(places, caller, is_slow)
-        function = composite.build()
-        value = places.call(function, composite.arguments, caller.name)
-        places.written(composite.written, value)
-    else:
-        arguments = [places.read(argument) for argument in caller.actual.values()]
-        places.mapping[variable] = places.call(caller.function, arguments, caller.name)
-
-
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return choosing.subjects(Graph(model), options, offers)
+    return kernel_choice.subjects(Graph(model), options, offers)
 
 
 def check(model: Model) -> None:

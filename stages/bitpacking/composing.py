@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
 
-from stages.bitpacking.graph import Caller
-from stages.bitpacking.layouts import Layout, load, store
-from stages.bitpacking.lines import as_line
+from stages.bitpacking.affine_thresholds import as_affine
+from stages.bitpacking.call_graph import Caller
+from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
@@ -23,7 +22,8 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
-from stages.kernels import packed
+from stages.kernels import packed_edges
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.rescale import fits
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class Composite:
         """Variable of the composite → the operator that gives it."""
         self.builder = FunctionBuilder()
         self.arguments: list[Any] = []
-        self.values: dict[Any, Any] = {}
+        self.values: dict[Var, Any] = {}
         self.marks: Marks = {}
         self.written: list[tuple[Any, Layout | None]] = []
 
@@ -63,7 +63,7 @@ class Composite:
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _argument(self, outer: Any) -> Any:
+    def _argument(self, outer: Var) -> Any:
         """The parameter for a tensor of `main`."""
         for parameter, argument in zip(self.builder.params, self.arguments, strict=True):
             if outer.same_as(argument):
@@ -76,13 +76,13 @@ class Composite:
         """A parameter for a tensor of this layer."""
         return self._argument(self.places.builder.tensor(f"{self.caller.name}.{name}", value))
 
-    def _value(self, variable: Any) -> Any:
+    def _value(self, variable: Var) -> Any:
         """An operand: computed here, as the user sees it, or what is inside an edge."""
         if variable not in self.values:
             self.values[variable] = self._shaped(self._read(variable), variable)
         return self.values[variable]
 
-    def _read(self, variable: Any) -> Any:
+    def _read(self, variable: Var) -> Any:
         """The same, perhaps with more channels, those that fill an edge up."""
         if variable in self.values:
             return self.values[variable]
@@ -90,26 +90,29 @@ class Composite:
         value = self._argument(stored)
         return load(self.builder, value, layout) if layout else value
 
-    def _shaped(self, value: Any, variable: Any) -> Any:
+    def _shaped(self, value: Expr, variable: Var) -> Any:
         """A value of all channels there are, or more, in the shape of a variable."""
         shape = shape_of(variable.ty)
         if shape and shape_of(value.ty)[-1] > shape[-1]:
-            value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
+            value = self.builder.emit(
+                packed_edges.take_channels(value, channels=shape[-1]), "taken"
+            )
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
         return value
 
-    def _constant(self, parameter: Any) -> Array | None:
+    def _constant(self, parameter: Var) -> Array | None:
         """The value of a parameter, if it is known when the package is built."""
-        return self.places.constants.get(self.caller.actual.get(parameter))
+        given = self.caller.actual.get(parameter)
+        return None if given is None else self.places.constants.get(given)
 
-    def _tensor_of(self, parameter: Any) -> Array:
+    def _tensor_of(self, parameter: Var) -> Array:
         """The value of a parameter that is a tensor of the layer, before packing."""
         return self.places.constants[self.caller.actual[parameter]]
 
     # -- operators ---------------------------------------------------------------------------
 
-    def _operator(self, binding: Any) -> Any:
+    def _operator(self, binding: VarBinding) -> Any:
         call = binding.value
         if self.plan is not None and binding.var.same_as(self.plan.layer.inner.var):
             return self._sums(self.plan)
@@ -128,16 +131,16 @@ class Composite:
             attrs = {**attributes(call), **marked}
         return self.builder.emit(Call(call.op, arguments, attrs), "v")
 
-    def _levels(self, call: Any) -> Any:
-        """Thresholds in as few bits as they need, or a line where that is cheaper."""
+    def _levels(self, call: Call) -> Any:
+        """Thresholds in as few bits as they need, or a multiply-add where that is cheaper."""
         most = reach(call.args[0], self.calls, self._tensor_of)
         data = self._value(call.args[0])
         thresholds, flip = map(self._tensor_of, call.args[1:])
         thresholds = shortened(thresholds, most)
-        line = as_line(thresholds, flip, most)
-        if line is not None:
-            bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
-            slope, start = map(self._tensor, ("multiplier", "offset"), line)
+        affine = as_affine(thresholds, flip, most)
+        if affine is not None:
+            bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *affine)}
+            slope, start = map(self._tensor, ("multiplier", "offset"), affine)
             return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
         limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
         return integer.threshold(data, limits, falls, **attributes(call))
@@ -158,12 +161,12 @@ class Composite:
         value = self.values[added] = self._in_channels(plan, value)
         return value
 
-    def _in_channels(self, plan: Plan, sums: Any) -> Any:
+    def _in_channels(self, plan: Plan, sums: Var) -> Any:
         """Sums of whole blocks as those of the channels there are, as the layer has them."""
         if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
             offsets = self._argument(self.places.offsets(plan))
             channels = shape_of(plan.layer.inner.var.ty)[-1]
-            sums = self.builder.emit(packed.take_channels(sums, channels=channels), "taken")
+            sums = self.builder.emit(packed_edges.take_channels(sums, channels=channels), "taken")
             sums = self.builder.emit(relax.op.add(sums, offsets), "moved")
         return self._shaped(sums, plan.layer.inner.var)
 
@@ -187,7 +190,7 @@ class Composite:
             return none
         return readers[0].var, constant.reshape(channels)
 
-    def _marked(self, plan: Plan, sums: Any, constant: Array) -> tuple[Marks, int]:
+    def _marked(self, plan: Plan, sums: Var, constant: Array) -> tuple[Marks, int]:
         """How what reads sums is computed, and what is added to these, if it gains by that."""
         most = plan.most(constant) if self.converts_slowly else None
         if most is None:
@@ -196,7 +199,7 @@ class Composite:
 
     # -- results -----------------------------------------------------------------------------
 
-    def _write(self, value: Any, variable: Any) -> list[Any]:
+    def _write(self, value: Expr, variable: Var) -> list[Any]:
         """Store a result as its readers want it: as the user sees it, in layouts, or padded."""
         requests, results = self.places.edges.of(variable), []
         if requests.as_user:

@@ -23,23 +23,24 @@ from typing import Any
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking.depthwise import depthwise_of
-from stages.bitpacking.graph import Caller, Graph
-from stages.bitpacking.layouts import FORMS, Layout, layout_of
+from stages.bitpacking.call_graph import Caller, Graph
+from stages.bitpacking.depthwise_plans import depthwise_of
+from stages.bitpacking.edge_layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
+from stages.nodes import Var
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
 
 
 @dataclass
-class Requests:
+class LayoutRequests:
     """How the readers of a result want it."""
 
     can_pad: bool = True
@@ -53,7 +54,7 @@ class Requests:
     is_read: bool = False
     """As the user sees it."""
 
-    def note(self, variable: Any, reader: Caller, plan: Plan | None) -> None:
+    def note(self, variable: Var, reader: Caller, plan: Plan | None) -> None:
         """Note that a composite, whose layer has a plan if it has one, reads the result."""
         layout, pad = _wanted(variable, plan), _padding(reader) if self.can_pad else None
         if layout is not None:
@@ -86,15 +87,15 @@ class Edges:
     """How every edge lies."""
 
     plans: Plans
-    requests: Mapping[Any, Requests]
+    requests: Mapping[Var, LayoutRequests]
     """Variable of `main` → how its composite writes it; as the user sees it if it is not here."""
 
-    def of(self, variable: Any) -> Requests:
+    def of(self, variable: Var) -> LayoutRequests:
         """How a variable of `main` is written."""
-        return self.requests.get(variable, Requests(is_read=True))
+        return self.requests.get(variable, LayoutRequests(is_read=True))
 
 
-def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
+def solve(graph: Graph, chosen: Mapping[Var, LinearPlan], hardware: Hardware) -> Edges:
     """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
     plans: Plans = {**chosen, **depthwise_of(graph, hardware)}
     plans = _joined(plans)
@@ -133,7 +134,7 @@ def _shares(plan: Plan) -> bool:
     """
     if plan.layer.of_levels or not isinstance(plan, LinearPlan):
         return True
-    return not plan.kernel.is_float and not plan.kernel.is_whole
+    return not plan.kernel.is_float and not plan.kernel.covers_layer
 
 
 def _check_axis(plan: Plan, joined: Stored | None) -> None:
@@ -154,11 +155,11 @@ def _check_axis(plan: Plan, joined: Stored | None) -> None:
 # -- what composites write --------------------------------------------------------------------
 
 
-def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
+def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is a picture."""
     found = {
-        variable: Requests(can_pad=not caller.of_levels)
+        variable: LayoutRequests(can_pad=not caller.of_levels)
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
         and (caller.of_levels or _writes_layouts(caller, plans))
@@ -177,7 +178,7 @@ def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
         wanted.sort(key=lambda one: FORMS.index(one.form))
         is_pool = not of_levels and variable not in plans
         if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
-            found[variable] = Requests(is_read=True)  # a pool writes one result
+            found[variable] = LayoutRequests(is_read=True)  # a pool writes one result
     return found
 
 
@@ -187,7 +188,7 @@ def _writes_layouts(caller: Caller, plans: Plans) -> bool:
     return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
 
 
-def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
+def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     """The layout in which a result is to be written for a layer that has it as its data: of levels
     always, else if all that it reads of a picture is the picture with a halo around it, or
     rebased."""
@@ -203,7 +204,7 @@ def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
     return layout if is_bytes and is_whole and is_own and is_only else None
 
 
-def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
+def _is_added(variable: Var, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
     """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
     what it computes, position by position, or the like."""
     if reader.of_levels:
@@ -216,7 +217,7 @@ def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout |
 
 
 def _padding(reader: Caller) -> Any:
-    """The padding of height and width that a plain composite is, if it is nothing else."""
+    """The padding of height and width that a TE composite is, if it is nothing else."""
     pad = pad_of(reader.function)
     if pad is None or len(calls_in(reader.function)) > 1:
         return None
@@ -224,7 +225,7 @@ def _padding(reader: Caller) -> Any:
     return pad if len(width) == 8 and not any((*width[:2], *width[6:])) else None
 
 
-def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
+def _pool_planes(graph: Graph, requests: dict[Var, LayoutRequests]) -> None:
     """Have maximum pools of single bits read planes: the largest of many bits is their OR.
 
     Their producers pack what they compare anyway, and 32 channels are pooled at once. The halo

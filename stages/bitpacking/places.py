@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
 
-from stages.bitpacking.conversions import Conversions, to_bits
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.computed_weights import Matrix
+from stages.bitpacking.edge_layouts import Layout, layout_of
 from stages.bitpacking.edges import Edges
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout, layout_of
-from stages.bitpacking.matrices import Matrix
+from stages.bitpacking.layout_conversions import Conversions, to_bits
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import TILES
-from stages.graph.rewriting import Rewriting
+from stages.graph.passes import Pass
+from stages.kernels.packed_winograd import tiles_for, to_tiles
 from stages.kernels.packing import round_up
-from stages.kernels.transformed import tiles_for, to_tiles
+from stages.nodes import Call, Function, TupleGetItem, Var
 
 
-class Places(Rewriting):
+class Places(Pass):
     """The packed model under construction; what is asked for in a layout is laid out once."""
 
     def __init__(self, graph: Graph, edges: Edges) -> None:
@@ -35,38 +35,38 @@ class Places(Rewriting):
         self._tiles: dict[tuple[Any, ...], Any] = {}
         """(Stored bytes, where the first window begins, the transform) → their tiles."""
 
-    def call(self, function: Any, arguments: Sequence[Any], name: str) -> Any:
+    def call(self, function: Function, arguments: Sequence[Any], name: str) -> Any:
         """A call of a composite in the new `main`; equal composites are one function."""
         callee = self.functions.add_func(function, str(function.attrs["composite"]))
         return self.builder.emit_typed(Call(callee, arguments, ret_ty=function.ret_ty), name)
 
-    def written(self, results: Sequence[tuple[Any, Layout | None]], value: Any) -> None:
+    def written(self, results: Sequence[tuple[Var, Layout | None]], value: Var) -> None:
         """Note what a composite gives: variables of `main`, in a layout or as users see them."""
         for index, (variable, layout) in enumerate(results):
             part = value
             if len(results) > 1:
                 name = f"{variable.name}.{layout.form if layout else 'user'}"
-                part = self.builder.emit(relax.TupleGetItem(value, index), name)
+                part = self.builder.emit(TupleGetItem(value, index), name)
             if layout is None:
                 self.mapping[variable] = part
             else:
                 self._stored[variable, layout] = part
 
-    def found(self, variable: Any) -> tuple[Any, Layout | None]:
+    def found(self, variable: Var) -> tuple[Any, Layout | None]:
         """A variable as what follows sums reads it, and the layout inside of which, if it is."""
         requests = self.edges.of(variable)
         if requests.as_user or requests.inside is None:
             return self.read(variable), None
         return self._stored[variable, requests.inside], requests.inside
 
-    def stored(self, variable: Any, layout: Layout, layer: str) -> Any:
+    def stored(self, variable: Var, layout: Layout, layer: str) -> Any:
         """A variable in a layout, as its composite writes it, or else laid out here."""
         key = variable, layout
         if key not in self._stored:
             self._stored[key] = self._laid_out(variable, layout, layer)
         return self._stored[key]
 
-    def _laid_out(self, variable: Any, layout: Layout, layer: str) -> Any:
+    def _laid_out(self, variable: Var, layout: Layout, layer: str) -> Any:
         name = f"{layer}.{layout.form}"
         if layout.form not in ("bytes", "floats"):
             inner = layout_of(variable, "bytes")

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.depthwise import DepthwisePlan
-from stages.bitpacking.folding import fold_bias, widened
-from stages.bitpacking.layers import Layer
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import fold_bias, widened
+from stages.bitpacking.depthwise_plans import DepthwisePlan
+from stages.bitpacking.edge_layouts import Layout
+from stages.bitpacking.linear_layers import Layer
 from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes
 from stages.graph.composites import is_batched
-from stages.kernels import packed
-from stages.kernels.groups import Groups, dense, taken
+from stages.kernels import packed_conv2d
+from stages.kernels.channel_groups import Groups, dense, taken
+from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.transformed import packed_winograd
+from stages.kernels.signature_text import signature_text
+from stages.nodes import Var
 
 Array = np.ndarray[Any, Any]
 
@@ -87,22 +89,24 @@ class LinearPlan:
         )
         return bias, {"scale": scale, "border": border}
 
-    def convolve(self, data: Any, weights: Any, bias: Any, **attrs: Any) -> Any:
+    def convolve(self, data: Var, weights: Var, bias: Var, **attrs: Any) -> Any:
         """The call of the kernel: the first window begins at `origin` of data that lie so, and
         with the first tile of tiles."""
         count = self.groups.count
         outputs, *_, inputs = self.layer.weights.shape
         named = {
-            "signature": packed.signature_text(self.signature),
+            "signature": signature_text(self.signature),
             **self.window.attributes(self.layout.stacked, self.layout.phases),
             **attrs,
             "channels": [count * inputs, outputs],
         }
         if self.signature.is_transformed:
             return packed_winograd(data, weights, bias, tile=self.window.tile, **named)
-        return packed.packed_conv2d(data, weights, bias, origin=self.origin, groups=count, **named)
+        return packed_conv2d.packed_conv2d(
+            data, weights, bias, origin=self.origin, groups=count, **named
+        )
 
 
 Plan = LinearPlan | DepthwisePlan
-Plans = Mapping[Any, Plan]
+Plans = Mapping[Var, Plan]
 """Variable of `main` → how the layer that gives it is computed."""

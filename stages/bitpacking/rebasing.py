@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.dialect.calls import dtype_of, is_op
 from stages.graph.bindings import bindings_of
+from stages.nodes import Var
 
 
-def rebased(plans: Plans, data: Collection[Any]) -> Plans:
+def rebased(plans: Plans, data: Collection[Var]) -> Plans:
     """The same, with layers on rebased pictures where these are among `data`."""
     found = dict(plans)
     for variable, plan in plans.items():
@@ -28,9 +28,9 @@ def rebased(plans: Plans, data: Collection[Any]) -> Plans:
     return found
 
 
-def can_be_rebased(plans: Plans) -> set[Any]:
+def can_be_rebased(plans: Plans) -> set[Var]:
     """The pictures that can be rebased: convolutions give them, and all layers flip them."""
-    readers: dict[Any, list[LinearPlan]] = defaultdict(list)
+    readers: dict[Var, list[LinearPlan]] = defaultdict(list)
     for plan in plans.values():
         if isinstance(plan, LinearPlan) and not plan.layer.of_levels:
             readers[plan.layer.data].append(plan)

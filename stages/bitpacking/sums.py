@@ -19,16 +19,17 @@ import numpy as np
 
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
-from stages.bitpacking.layers import linear_name
-from stages.dialect.algebra import factor, numerators, offset
+from stages.bitpacking.linear_layers import linear_name
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
+from stages.dialect.numerators import factor, numerators, offset
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
+from stages.nodes import Call, Function, Var
 
 Array = np.ndarray[Any, Any]
-Marks = Mapping[Any, Mapping[str, bool]]
+Marks = Mapping[Var, Mapping[str, bool]]
 """Variable of a composite → attributes that the operator gets which gives it."""
 SHORT = np.iinfo(np.int16)
 UNKNOWN = 1 << 31
@@ -53,7 +54,7 @@ def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
     return np.asarray(np.maximum(np.abs(high), np.abs(low)))
 
 
-def most_of_layer(call: Any, weights: Array, constant: Array = NONE) -> Array:
+def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
     """The same for a linear operator of levels, whose weights are levels [O, ...]."""
     attrs = attributes(call)
     point = attrs["data_zero_point_x2"]
@@ -63,7 +64,7 @@ def most_of_layer(call: Any, weights: Array, constant: Array = NONE) -> Array:
 
 
 def marks_of(
-    function: Any, sums: Any, most: Array, tensor: Callable[[Any], Array | None]
+    function: Function, sums: Var, most: Array, tensor: Callable[[Any], Array | None]
 ) -> tuple[Marks, int]:
     """How what reads the sums of a composite is computed, and what to add to these beforehand.
 
@@ -95,7 +96,7 @@ def shortened(thresholds: Array, most: int) -> Array:
     return thresholds.astype(np.int16) if is_short else thresholds
 
 
-def reach(variable: Any, calls: Mapping[Any, Any], tensor: Callable[[Any], Array]) -> int:
+def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array]) -> int:
     """No value of a variable is larger in size; `calls` gives its operator, `tensor` weights."""
     if variable in calls:
         call = calls[variable]

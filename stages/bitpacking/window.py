@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stages.bitpacking.layouts import Halo
+from stages.bitpacking.edge_layouts import Halo
 from stages.kernels.packing import round_up
-from stages.kernels.winograd import Transform
+from stages.kernels.winograd_transforms import Transform
 
 
 @dataclass(frozen=True)

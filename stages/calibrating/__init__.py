@@ -10,16 +10,16 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from stages.calibrating import narrow
-from stages.calibrating.folding import fold
-from stages.calibrating.inserting import insert
-from stages.calibrating.noting import ATTRIBUTE, Noted, read
-from stages.calibrating.observing import Ranges, ranges, samples_of
+from stages.calibrating import insert_low_bit_quantizers
+from stages.calibrating.fold_into_layers import fold
+from stages.calibrating.insert_quantizers import insert
+from stages.calibrating.observe_ranges import Ranges, ranges, samples_of
+from stages.calibrating.range_log import ATTRIBUTE, RangeLog, read
 from stages.calibrating.roles import roles
 from stages.dialect.calls import dtype_of, tensor_types
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Golden, Model
 from stages.numerics.qdq import to_integers
 from stages.options import CalibrateOptions
@@ -81,14 +81,18 @@ def _folded(model: Model) -> Model:
 def _ranged(folded: Model, options: CalibrateOptions) -> list[str]:
     """The names of the variables whose ranges are needed."""
     main = folded.module["main"]
-    wanted = narrow.quantized_reads(folded) if options.is_narrow else roles(main).quantized
+    wanted = (
+        insert_low_bit_quantizers.quantized_reads(folded)
+        if options.is_narrow
+        else roles(main).quantized
+    )
     return [str(variable.name) for variable in wanted]
 
 
 def _inserted(folded: Model, found: Ranges, options: CalibrateOptions) -> Model:
-    noted = Noted(found)
+    noted = RangeLog(found)
     if options.is_narrow:
-        made = narrow.insert(folded, noted, options)
+        made = insert_low_bit_quantizers.insert(folded, noted, options)
     else:
         made = insert(folded, roles(folded.module["main"]), noted, options)
     main = made.module["main"].with_attr(ATTRIBUTE, noted.text())

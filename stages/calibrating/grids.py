@@ -6,14 +6,11 @@ one scale, or one per output channel.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from stages.numerics.grid import Grid
+from stages.kinds import Array
+from stages.numerics.quantization_grid import Grid
 from stages.options import RangeEncoding
-
-Array = np.ndarray[Any, Any]
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 LARGEST_BIAS = 1 << 30

@@ -7,11 +7,10 @@ method asks for it, for counts in bins between them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 BINS = 2048
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call, Op
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph.bindings import needed_bindings, outputs_of, variables_in
-from stages.numerics.qdq_integers import MOVES
+from stages.nodes import Call, Expr, Function, Op, Var
 
-_CLIPS = ("relax.nn.relu", "relax.clip")
-_JOINABLE = ("relax.nn.conv2d", "relax.matmul", "relax.add", "relax.subtract", "relax.multiply",
-             "relax.nn.avg_pool2d", "relax.mean", "relax.concat")  # fmt: skip
+_CLIPS = (names.RELU, names.CLIP)
+_JOINABLE = (names.CONV2D, names.MATMUL, names.ADD, names.SUBTRACT, names.MULTIPLY,
+             names.AVG_POOL2D, names.MEAN, names.CONCAT)  # fmt: skip
 """Operators that a ReLU or clip behind them joins."""
 
 
@@ -32,35 +32,38 @@ _JOINABLE = ("relax.nn.conv2d", "relax.matmul", "relax.add", "relax.subtract", "
 class Roles:
     """What becomes of the variables of a function."""
 
-    quantized: list[Any]
+    quantized: list[Var]
     """Variables that get a grid, in order, graph inputs first."""
-    origin: dict[Any, Any]
+    origin: dict[Var, Var]
     """Variable that values were only moved from → the quantized variable they lie on."""
-    shared: dict[Any, Any]
+    shared: dict[Var, Var]
     """Variables that take the grid of another: operands of a concatenation take the result's."""
 
 
-def roles(main: Any) -> Roles:
+def roles(main: Function) -> Roles:
     """Decide for each float variable of `main`; constants are its parameters."""
-    return _Deciding(main).decide()
+    return AssignRoles(main).decide()
 
 
-class _Deciding:
-    def __init__(self, main: Any) -> None:
+class AssignRoles:
+    """Decides for each float variable of a function, in order."""
+
+    def __init__(self, main: Function) -> None:
         self._main = main
         self._expressions = {binding.var: binding.value for binding in needed_bindings(main)}
         self._inputs = list(main.params[: int(main.attrs["num_input"])])
         self._constants = set(main.params[int(main.attrs["num_input"]) :])
-        self._readers: dict[Any, list[Any]] = defaultdict(list)
+        self._readers: dict[Any, list[Var]] = defaultdict(list)
         for variable, value in self._expressions.items():
             for each in variables_in(value):
                 self._readers[each].append(variable)
         self._outputs = set(outputs_of(main))
-        self._roots: dict[Any, Any] = {}
+        self._roots: dict[Var, Var] = {}
         """Members of a chain of functions of one tensor → that tensor."""
-        self._joined: set[Any] = set()
+        self._joined: set[Var] = set()
 
     def decide(self) -> Roles:
+        """The roles of all variables."""
         quantized = [each for each in self._inputs if _is_float(each)]
         origin = {each: each for each in quantized}
         for variable, value in self._expressions.items():
@@ -79,7 +82,7 @@ class _Deciding:
                 origin[variable] = variable
         return Roles(quantized, origin, self._shared(set(quantized)))
 
-    def _moved_from(self, value: Any) -> Any | None:
+    def _moved_from(self, value: Expr) -> Var | None:
         """The operand whose values an expression only moves."""
         if isinstance(value, relax.Var):
             return value
@@ -87,23 +90,23 @@ class _Deciding:
             return self._moved_from(self._expressions[value.tuple_value])
         if isinstance(value, Call) and isinstance(value.op, Op):
             name = str(value.op.name)
-            if name in MOVES or name == "relax.nn.max_pool2d":
+            if name in names.MOVEMENTS or name == names.MAX_POOL2D:
                 return variables_in(value)[0]
         return None
 
-    def _is_joined(self, variable: Any, value: Any) -> bool:
+    def _is_joined(self, variable: Var, value: Expr) -> bool:
         """Whether the only reader is a bias, ReLU or clip that joins the operator."""
         if variable in self._outputs or len(self._readers[variable]) != 1:
             return False
         reader = self._expressions[self._readers[variable][0]]
-        if any(is_op(reader, name) for name in _CLIPS):
-            return any(is_op(value, name) for name in _JOINABLE)
-        return is_op(reader, "relax.add") and any(
+        if is_op(reader, *_CLIPS):
+            return is_op(value, *_JOINABLE)
+        return is_op(reader, names.ADD) and any(
             each in self._constants and shape_of(each.ty) == _bias_shape(value)
             for each in variables_in(reader)
         )
 
-    def _root(self, variable: Any, value: Any) -> Any:
+    def _root(self, variable: Var, value: Expr) -> Var:
         """The one tensor that a pointwise expression is a function of, else the variable."""
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return variable
@@ -119,7 +122,7 @@ class _Deciding:
                 roots.add(self._roots.get(each, each))
         return variable if len(roots) != 1 or roots & self._joined else roots.pop()
 
-    def _is_inner(self, variable: Any) -> bool:
+    def _is_inner(self, variable: Var) -> bool:
         """Whether all readers are later members of the same chain."""
         root = self._roots[variable]
         if variable is root or variable in self._outputs:
@@ -129,29 +132,29 @@ class _Deciding:
             for reader in self._readers[variable]
         )
 
-    def _only_leaves(self, variable: Any, value: Any) -> bool:
+    def _only_leaves(self, variable: Var, value: Expr) -> bool:
         """Whether an operator without an integer form gives a result that nothing computes with."""
         name = str(value.op.name) if isinstance(value, Call) and isinstance(value.op, Op) else ""
         is_known = name in _JOINABLE or name in ELEMENTWISE
         readers = (self._expressions[reader] for reader in self._readers[variable])
         return not is_known and all(isinstance(each, relax.Var) for each in readers)
 
-    def _shared(self, quantized: set[Any]) -> dict[Any, Any]:
+    def _shared(self, quantized: set[Var]) -> dict[Var, Var]:
         shared = {}
         for variable, value in self._expressions.items():
-            if variable in quantized and is_op(value, "relax.concat"):
+            if variable in quantized and is_op(value, names.CONCAT):
                 for each in variables_in(value):
                     if each in quantized and len(self._readers[each]) == 1:
                         shared[each] = variable
         return shared
 
 
-def _is_float(variable: Any) -> bool:
+def _is_float(variable: Var) -> bool:
     return isinstance(variable.ty, relax.TensorType) and dtype_of(variable.ty) == "float32"
 
 
-def _bias_shape(value: Any) -> tuple[int, ...] | None:
+def _bias_shape(value: Expr) -> tuple[int, ...] | None:
     """The shape folding gives the bias of a product; None for other expressions."""
-    if is_op(value, "relax.nn.conv2d"):
+    if is_op(value, names.CONV2D):
         return (1, shape_of(value.ty)[1], 1, 1)
-    return shape_of(value.ty)[-1:] if is_op(value, "relax.matmul") else None
+    return shape_of(value.ty)[-1:] if is_op(value, names.MATMUL) else None

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
-
-from tvm.ir import Call
 
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import PLAIN, PRODUCTS
+from stages.nodes import Call, Expr, Function, Var, VarBinding
 
 MAIN = {
     "relax.qnn.conv2d",
@@ -39,10 +37,10 @@ class Group:
 
     kind: str
     layer: str
-    bindings: list[Any] = field(default_factory=list)
+    bindings: list[VarBinding] = field(default_factory=list)
 
     @property
-    def defined(self) -> list[Any]:
+    def defined(self) -> list[Var]:
         """The variables the group computes."""
         return [binding.var for binding in self.bindings]
 
@@ -55,24 +53,24 @@ class Group:
         return prod(shape_of(call.ty)) * prod(shape_of(call.args[1].ty)[1:])
 
 
-def operator_name(expr: Any) -> str:
+def operator_name(expr: Expr) -> str:
     """Full name of the operator a binding calls."""
     if not isinstance(expr, Call):
         raise AssertionError(f"a {type(expr).__name__} where an operator was expected")
     return str(expr.op.name)
 
 
-def group(function: Any, apart: Collection[Any] = ()) -> list[Group]:
-    """The composites of a legalized `main`, in execution order, without what is computed apart."""
+def group(function: Function, elsewhere: Collection[Var] = ()) -> list[Group]:
+    """The composites of a legalized `main`, in execution order, without what is elsewhere."""
     outputs = outputs_of(function)
-    readers: dict[Any, list[Any]] = {}
+    readers: dict[Var, list[Var]] = {}
     for binding in bindings_of(function):
         for variable in variables_in(binding.value):
             readers.setdefault(variable, []).append(binding.var)
     groups: list[Group] = []
-    home: dict[Any, Group] = {}
+    home: dict[Var, Group] = {}
     for binding in bindings_of(function):
-        if binding.var in outputs or binding.var in apart:
+        if binding.var in outputs or binding.var in elsewhere:
             continue
         name = operator_name(binding.value)
         sources = [home[v] for v in variables_in(binding.value) if v in home]
@@ -81,8 +79,8 @@ def group(function: Any, apart: Collection[Any] = ()) -> list[Group]:
             place = Group(kind, str(binding.var.name))
             groups.append(place)
         else:
-            place = _last(groups, sources, home, readers, apart)
-            if any(v in apart for v in variables_in(binding.value)):
+            place = _last(groups, sources, home, readers, elsewhere)
+            if any(v in elsewhere for v in variables_in(binding.value)):
                 # It runs where that is ready; nothing else waits for what it has made before.
                 groups.remove(place)
                 groups.append(place)
@@ -94,9 +92,9 @@ def group(function: Any, apart: Collection[Any] = ()) -> list[Group]:
 def _last(
     groups: list[Group],
     sources: Sequence[Group],
-    home: Mapping[Any, Group],
-    readers: Mapping[Any, Sequence[Any]],
-    apart: Collection[Any],
+    home: Mapping[Var, Group],
+    readers: Mapping[Var, Sequence[Var]],
+    elsewhere: Collection[Var],
 ) -> Group:
     """The last of some groups, once the one that multiplies most is put there, if it can be."""
     last = max(sources, key=groups.index)
@@ -107,7 +105,7 @@ def _last(
     read = [home.get(v) for one in between for b in one.bindings for v in variables_in(b.value)]
     sums = [v for v in last.defined if dtype_of(v.ty) == "int32"]
     stays = all(home.get(reader) is last for v in sums for reader in readers.get(v, ()))
-    stays &= not any(reader in apart for v in heavy.defined for reader in readers.get(v, ()))
+    stays &= not any(reader in elsewhere for v in heavy.defined for reader in readers.get(v, ()))
     if heavy in read or not stays:
         return last
     groups.remove(heavy)
@@ -115,7 +113,7 @@ def _last(
     return heavy
 
 
-def in_order(items: Sequence[Group | Any]) -> list[Group | Any]:
+def in_order(items: Sequence[Group | VarBinding]) -> list[Group | VarBinding]:
     """Groups and bindings so that each stands behind what it reads, else in the order given."""
     made = {id(item): set(_defined(item)) for item in items}
     pending, result, missing = list(items), [], set().union(*made.values())
@@ -127,16 +125,18 @@ def in_order(items: Sequence[Group | Any]) -> list[Group | Any]:
     return result
 
 
-def _defined(item: Group | Any) -> list[Any]:
+def _defined(item: Group | VarBinding) -> list[Var]:
     return item.defined if isinstance(item, Group) else [item.var]
 
 
-def _read(item: Group | Any) -> set[Any]:
+def _read(item: Group | VarBinding) -> set[Var]:
     bindings = item.bindings if isinstance(item, Group) else [item]
     return {variable for binding in bindings for variable in variables_in(binding.value)}
 
 
-def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> list[list[Any]]:
+def escaping(
+    groups: list[Group], function: Function, items: Sequence[Group | VarBinding] = ()
+) -> list[list[Var]]:
     """Per group, the variables that others (or the graph's outputs) read, in order.
 
     `items` may hold bindings that belong to no group.

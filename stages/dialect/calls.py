@@ -5,19 +5,37 @@ Nothing here runs an operator or knows which there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
-PREFIX = "relax.qnn."
-"""What names of the dialect's operators begin with."""
+from stages.dialect.dtypes import parse
+from stages.nodes import Call, Op, TensorType, TupleType
+
 BYTES = ("int8", "uint8")
+Attrs = Mapping[str, Any]
+"""Attributes of a call by name: numbers, texts, and lists of numbers."""
 
 
-def attributes(call: Any) -> dict[str, Any]:
+class Shaped(Protocol):
+    """A tensor type of a graph, a variable's or a tensor expression."""
+
+    @property
+    def shape(self) -> Sequence[Any]:
+        """Its extents."""
+
+
+class Typed(Protocol):
+    """The same, of which the type of the elements is asked."""
+
+    @property
+    def dtype(self) -> Any:
+        """What `str` makes the text of."""
+
+
+def attributes(call: Call) -> dict[str, Any]:
     """The attributes of a dialect call as plain Python values."""
     return {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
 
@@ -32,39 +50,31 @@ def _plain(value: Any) -> Any:
     return [_plain(element) for element in value]
 
 
-def is_op(expr: Any, name: str) -> bool:
-    """Whether `expr` calls the Relax operator `name` (full name, such as `relax.qnn.conv2d`)."""
-    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+def is_op(expr: object, *names: str) -> TypeGuard[Call]:
+    """Whether `expr` calls one of these Relax operators (full names, see `names.py`)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 
 
-def shape_of(tensor_type: Any) -> tuple[int, ...]:
+def shape_of(tensor_type: Shaped) -> tuple[int, ...]:
     """The static shape of a tensor type."""
     return tuple(int(extent) for extent in tensor_type.shape)
 
 
-def dtype_of(tensor_type: Any) -> str:
+def dtype_of(tensor_type: Typed) -> str:
     """The element type of a tensor type, such as `uint2`."""
     return str(tensor_type.dtype)
 
 
-def tensor_types(kind: Any) -> list[Any]:
+def tensor_types(kind: TensorType | TupleType) -> list[TensorType]:
     """The tensor types in a type: itself, or those of a tuple."""
-    return list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+    return list(kind.fields) if isinstance(kind, TupleType) else [kind]
 
 
-def tensor_type(shape: Sequence[int], dtype: str) -> Any:
+def tensor_type(shape: Sequence[int], dtype: str) -> TensorType:
     """A Relax tensor type of static shape."""
     return relax.TensorType(tuple(int(extent) for extent in shape), dtype)
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8.
-
-    NumPy has no bfloat16, whose bits are stored as uint16.
-    """
-    if dtype == "bfloat16":
-        return np.dtype(np.uint16)
-    if dtype.startswith(("int", "uint")):
-        kind, bits = dtype.rstrip("0123456789"), int(dtype.lstrip("uint"))
-        return np.dtype(f"{kind}{max(8, 1 << (bits - 1).bit_length())}")
-    return np.dtype(dtype)
+    """The NumPy dtype that holds a dialect dtype (`DType.storage`)."""
+    return parse(dtype).storage

@@ -11,7 +11,7 @@ which a position gets the `Rows` of its channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Protocol
@@ -19,26 +19,22 @@ from typing import Any, Protocol
 import numpy as np
 from tvm import te
 
-from stages.dialect.calls import PREFIX, dtype_of, shape_of, storage_dtype, tensor_type
-from stages.dialect.numbers import NUMPY, TIR
-from stages.dialect.registry import Infer, register
-from stages.dialect.sharing import shared
+from stages.dialect import names
+from stages.dialect.calls import Attrs, dtype_of, shape_of, storage_dtype, tensor_type
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
+from stages.dialect.registry import Builder, Infer, register
+from stages.kinds import Array
+from stages.nodes import Index, Scalar, Tensor, TensorType
 
 ELEMENTWISE = {
-    "relax.astype",
-    "relax.clip",
-    "relax.where",
-    "relax.nn.relu",
-    *(
-        f"relax.{name}"
-        for name in (
-            "add", "subtract", "multiply", "divide", "maximum", "minimum", "sign", "sqrt", "rsqrt",
-            "abs", "negative", "floor", "ceil", "round", "square", "less", "less_equal", "greater",
-            "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
-            "logical_not",
-        )
-    ),
-}  # fmt: skip
+    *(names.ADD, names.SUBTRACT, names.MULTIPLY, names.DIVIDE, names.MAXIMUM, names.MINIMUM),
+    *(names.SIGN, names.SQRT, names.RSQRT, names.ABS, names.NEGATIVE, names.FLOOR, names.CEIL),
+    *(names.ROUND, names.SQUARE, names.RELU, names.CLIP, names.WHERE, names.ASTYPE),
+    *(names.LESS, names.LESS_EQUAL, names.GREATER, names.GREATER_EQUAL, names.EQUAL),
+    *(names.NOT_EQUAL, names.LOGICAL_AND, names.LOGICAL_OR, names.LOGICAL_XOR, names.LOGICAL_NOT),
+}
 """Full names of the operators that passes may fuse, fold and move through transposes and reshapes:
 their operands broadcast. Registering adds to it what checks no operands of its own."""
 
@@ -50,7 +46,7 @@ WIDENED: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that may also come in 32 bits."""
 
 Arithmetic = Callable[..., Any]
-ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
+ResultType = Callable[[Sequence[str], Attrs], str]
 """Operand dtypes and attributes → dtype of the result."""
 
 
@@ -69,7 +65,7 @@ class Rows(Protocol):
 class NumpyRows:
     """Rows of an array, each of all channels."""
 
-    array: np.ndarray[Any, Any]
+    array: Array
 
     @property
     def dtype(self) -> str:
@@ -86,7 +82,7 @@ class NumpyRows:
 class TensorRows:
     """Rows of a TE tensor at one channel."""
 
-    tensor: Any
+    tensor: Tensor
     channel: Any
 
     @property
@@ -105,14 +101,83 @@ def of_type(dtype: str) -> ResultType:
     return lambda _dtypes, _attrs: dtype
 
 
-def by_attribute(_dtypes: Sequence[str], attrs: Mapping[str, Any]) -> str:
+def by_attribute(_dtypes: Sequence[str], attrs: Attrs) -> str:
     """The attribute `dtype` names the result's dtype."""
     return str(attrs["dtype"])
 
 
-def as_first(dtypes: Sequence[str], _attrs: Mapping[str, Any]) -> str:
+def as_first(dtypes: Sequence[str], _attrs: Attrs) -> str:
     """The result has the dtype of the first operand."""
     return dtypes[0]
+
+
+@dataclass(frozen=True)
+class _Elementwise:
+    """An operator that computes every position on its own: how it reads its operands."""
+
+    name: str
+    arguments: Sequence[str]
+    result: ResultType
+    accepts: Mapping[str, Sequence[str]]
+    whole: Sequence[int]
+    """Positions of the operands that are handed over whole."""
+    rows: Sequence[int]
+    """Positions of the operands of which a position gets the `Rows` of its channel."""
+
+    def shape(self, shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+        """That of the result, by those of all operands; ValueError if these do not broadcast."""
+        apart = {*self.whole, *self.rows}
+        return np.broadcast_shapes(*(shape for i, shape in enumerate(shapes) if i not in apart))
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> TensorType:
+        """The result's type; ValueError for operands of other types or shapes."""
+        for argument, kind in zip(self.arguments, types, strict=True):
+            accepted = self.accepts.get(argument)
+            if accepted and dtype_of(kind) not in accepted:
+                expected = ", ".join(accepted)
+                raise ValueError(f"{argument} of {dtype_of(kind)}; {expected} is expected")
+        shapes = list(map(shape_of, types))
+        try:
+            shape = self.shape(shapes)
+        except ValueError as error:
+            apart = {*self.whole, *self.rows}
+            listed = " and ".join(str(list(s)) for i, s in enumerate(shapes) if i not in apart)
+            raise ValueError(f"operands of shapes {listed} do not broadcast") from error
+        return tensor_type(shape, self.result([dtype_of(kind) for kind in types], attrs))
+
+    def in_numpy(self, arithmetic: Arithmetic, operands: Sequence[Array], attrs: Attrs) -> Array:
+        """What the arithmetic gives for arrays."""
+        dtype = self.result([str(operand.dtype) for operand in operands], attrs)
+        read = [NumpyRows(o) if i in self.rows else o for i, o in enumerate(operands)]
+        value = arithmetic(NUMPY, *read, **attrs)
+        shape = self.shape(operand.shape for operand in operands)
+        return np.broadcast_to(np.asarray(value, storage_dtype(dtype)), shape)
+
+    def in_te(self, arithmetic: Arithmetic, operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+        """What the arithmetic gives for TE tensors, position by position."""
+        found = self.result([str(operand.dtype) for operand in operands], attrs)
+        dtype = str(storage_dtype(found))
+        shape = self.shape(map(_extents, operands))
+
+        def at(*index: Scalar) -> Scalar:
+            taken = [self._read(i, operand, shape, index) for i, operand in enumerate(operands)]
+            return arithmetic(TIR, *taken, **attrs)
+
+        if self.rows:
+            count = te.compute(shape, at, name="count")
+            return te.compute(shape, lambda *i: count[i].astype(dtype), name=self.name)
+        return te.compute(shape, lambda *i: shared(at(*i).astype(dtype)), name=self.name)
+
+    def _read(
+        self, position: int, operand: Tensor, shape: tuple[int, ...], index: Sequence[Index]
+    ) -> Tensor | TensorRows | Scalar:
+        """What the arithmetic gets of an operand at a position of a result of this shape."""
+        if position in self.whole:
+            return operand
+        if position in self.rows:
+            return TensorRows(operand, index[-1])
+        # The index as it is says that the operand lies as the result does.
+        return operand(*index) if _extents(operand) == shape else element(operand, index)
 
 
 def elementwise(
@@ -125,7 +190,7 @@ def elementwise(
     widened: Sequence[str] = (),
     rows: Sequence[str] = (),
     infer: Infer | None = None,
-) -> Callable[[Arithmetic], Callable[..., Any]]:
+) -> Callable[[Arithmetic], Builder]:
     """Register `qnn.<name>`; decorates its arithmetic and returns the Relax call builder.
 
     `accepts` lists the dtypes an operand may have; of those in `widened` only the value counts, so
@@ -134,80 +199,43 @@ def elementwise(
     `Rows.count` gives. An operator with an `infer` of its own reads tensors along the last axis and
     along no other, so that no pass may move it: it is not in `ELEMENTWISE`.
     """
-    positions = [arguments.index(argument) for argument in whole]
-    tables = [arguments.index(argument) for argument in rows]
-    apart = {*positions, *tables}
+    positions = {argument: place for place, argument in enumerate(arguments)}
+    own = _Elementwise(
+        name,
+        arguments,
+        result,
+        accepts or {},
+        tuple(positions[each] for each in whole),
+        tuple(positions[each] for each in rows),
+    )
 
-    def broadcast(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        for argument, kind in zip(arguments, types, strict=True):
-            accepted = (accepts or {}).get(argument)
-            if accepted and dtype_of(kind) not in accepted:
-                raise ValueError(
-                    f"{argument} of {dtype_of(kind)}; {', '.join(accepted)} is expected"
-                )
-        shapes = [shape_of(kind) for i, kind in enumerate(types) if i not in apart]
-        try:
-            shape = np.broadcast_shapes(*shapes)
-        except ValueError as error:
-            listed = " and ".join(str(list(shape)) for shape in shapes)
-            raise ValueError(f"operands of shapes {listed} do not broadcast") from error
-        return tensor_type(shape, result([dtype_of(kind) for kind in types], attrs))
+    def decorate(arithmetic: Arithmetic) -> Builder:
+        def meaning(*operands: Array, **attrs: Any) -> Array:
+            return own.in_numpy(arithmetic, operands, attrs)
 
-    def decorate(arithmetic: Arithmetic) -> Callable[..., Any]:
-        def meaning(*operands: Any, **attrs: Any) -> Any:
-            dtype = result([str(operand.dtype) for operand in operands], attrs)
-            read = [NumpyRows(o) if i in tables else o for i, o in enumerate(operands)]
-            value = arithmetic(NUMPY, *read, **attrs)
-            shape = np.broadcast_shapes(
-                *(o.shape for i, o in enumerate(operands) if i not in apart)
-            )
-            return np.broadcast_to(np.asarray(value, storage_dtype(dtype)), shape)
-
-        def legalize(*operands: Any, **attrs: Any) -> Any:
-            dtype = str(storage_dtype(result([str(operand.dtype) for operand in operands], attrs)))
-            shape = np.broadcast_shapes(
-                *(_extents(o) for i, o in enumerate(operands) if i not in apart)
-            )
-
-            def read(position: int, operand: Any, index: Sequence[Any]) -> Any:
-                if position in positions:
-                    return operand
-                if position in tables:
-                    return TensorRows(operand, index[-1])
-                # The index as it is says that the operand lies as the result does.
-                is_alike = _extents(operand) == shape
-                return operand(*index) if is_alike else element(operand, index)
-
-            def at(*index: Any) -> Any:
-                taken = [read(i, operand, index) for i, operand in enumerate(operands)]
-                return arithmetic(TIR, *taken, **attrs)
-
-            if tables:
-                count = te.compute(shape, at, name="count")
-                return te.compute(shape, lambda *i: count[i].astype(dtype), name=name)
-            return te.compute(shape, lambda *i: shared(at(*i).astype(dtype)), name=name)
+        def legalize(*operands: Tensor, **attrs: Any) -> Tensor:
+            return own.in_te(arithmetic, operands, attrs)
 
         _document(meaning, arithmetic)
-        ARITHMETIC[PREFIX + name] = arithmetic
-        WIDENED[PREFIX + name] = tuple(arguments.index(argument) for argument in widened)
+        build = register(name, arguments, infer or own.infer, legalize)(meaning)
+        ARITHMETIC[build.name] = arithmetic
+        WIDENED[build.name] = tuple(positions[each] for each in widened)
         if infer is None:
-            ELEMENTWISE.add(PREFIX + name)
-            WHOLE[PREFIX + name] = tuple(positions)
-        registered = register(name, arguments, infer or broadcast, legalize)
-        build: Callable[..., Any] = registered(meaning)
+            ELEMENTWISE.add(build.name)
+            WHOLE[build.name] = tuple(own.whole)
         return build
 
     return decorate
 
 
-def element(tensor: Any, index: Sequence[Any]) -> Any:
+def element(tensor: Tensor, index: Sequence[Index]) -> Scalar:
     """The element of a tensor that NumPy's broadcasting puts at an index."""
     extents = _extents(tensor)
     own = index[len(index) - len(extents) :]
     return tensor(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)))
 
 
-def _extents(tensor: Any) -> tuple[int, ...]:
+def _extents(tensor: Tensor) -> tuple[int, ...]:
     return tuple(int(extent) for extent in tensor.shape)
 
 

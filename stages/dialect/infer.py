@@ -6,12 +6,11 @@ raises ValueError, to which the registry adds the operator's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
-
-Attrs = Mapping[str, Any]
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
+from stages.dialect.dtypes import is_integer, limits, parse
+from stages.nodes import TensorType
 
 
 def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
@@ -24,18 +23,20 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _of_rank(kind: Any, rank: int, what: str) -> tuple[int, ...]:
+def _of_rank(kind: TensorType, rank: int, what: str) -> tuple[int, ...]:
     shape = shape_of(kind)
     _require(len(shape) == rank, f"{what} of shape {list(shape)}; rank {rank} is expected")
     return shape
 
 
-def _integer(kind: Any, what: str) -> None:
+def _integer(kind: TensorType, what: str) -> None:
     dtype = dtype_of(kind)
-    _require(dtype.startswith(("int", "uint")), f"{what} of {dtype}; integers are expected")
+    _require(is_integer(dtype), f"{what} of {dtype}; integers are expected")
 
 
-def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
+def _window_type(
+    data: TensorType, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs
+) -> TensorType:
     n, h, w, _ = _of_rank(data, 4, "NHWC data")
     padding, strides = attrs["padding"], attrs["strides"]
     dilation = attrs.get("dilation", [1, 1])
@@ -53,7 +54,7 @@ def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, at
     return tensor_type((n, oh, ow, channels), dtype)
 
 
-def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
+def conv2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """NHWC data, OHWI weights of `C / groups` channels: int32, int64 or, of floats, a float."""
     data, weight = types
     accumulator = _accumulator(attrs)
@@ -80,16 +81,16 @@ def _accumulator(attrs: Attrs) -> str:
     return dtype
 
 
-def _number(kind: Any, what: str, accumulator: str) -> None:
+def _number(kind: TensorType, what: str, accumulator: str) -> None:
     """Integers are added up as integers, floats as floats."""
-    if not accumulator.startswith("float"):
+    if not parse(accumulator).is_float:
         _integer(kind, what)
         return
     dtype = dtype_of(kind)
     _require(dtype in FLOATS, f"{what} of {dtype}; floats are expected")
 
 
-def dense(types: Sequence[Any], attrs: Attrs) -> Any:
+def dense(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """Data [N, K], weights [O, K]: int32 (or int64) [N, O]."""
     data, weight = types
     _integer(data, "data")
@@ -99,7 +100,7 @@ def dense(types: Sequence[Any], attrs: Attrs) -> Any:
     return tensor_type((n, outputs), _accumulator(attrs))
 
 
-def add(types: Sequence[Any], _attrs: Attrs) -> Any:
+def add(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     """Two tensors of one shape: int32."""
     left, right = (shape_of(kind) for kind in types)
     _integer(types[0], "the left addend")
@@ -108,7 +109,7 @@ def add(types: Sequence[Any], _attrs: Attrs) -> Any:
     return tensor_type(left, "int32")
 
 
-def _pool(types: Sequence[Any], attrs: Attrs, dtype: str) -> Any:
+def _pool(types: Sequence[TensorType], attrs: Attrs, dtype: str) -> TensorType:
     kernel, padding = attrs["kernel"], attrs["padding"]
     _require(len(kernel) == 2 and min(kernel) >= 1, f"a window of {kernel}")
     pairs = zip(padding, [kernel[0], kernel[1]] * 2, strict=False)
@@ -118,33 +119,23 @@ def _pool(types: Sequence[Any], attrs: Attrs, dtype: str) -> Any:
     return _window_type(types[0], kernel, shape_of(types[0])[-1], dtype, attrs)
 
 
-def max_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
+def max_pool2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """NHWC of the data's dtype, integers or float32."""
     if dtype_of(types[0]) != "float32":
         _integer(types[0], "data")
     return _pool(types, attrs, dtype_of(types[0]))
 
 
-def sum_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
+def sum_pool2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """NHWC, int32."""
     _integer(types[0], "data")
     return _pool(types, attrs, "int32")
 
 
-def limits(dtype: str) -> tuple[int, int]:
-    """The smallest and the largest integer of a dialect dtype."""
-    bits = int(dtype.lstrip("uint"))
-    return (
-        (0, (1 << bits) - 1)
-        if dtype.startswith("u")
-        else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    )
-
-
-def _result(types: Sequence[Any], attrs: Attrs, low: int, high: int) -> Any:
+def _result(types: Sequence[TensorType], attrs: Attrs, low: int, high: int) -> TensorType:
     dtype = attrs["dtype"]
     _require(
-        isinstance(dtype, str) and dtype.startswith(("int", "uint")),
+        isinstance(dtype, str) and is_integer(dtype),
         f"a result of {dtype}; integers are expected",
     )
     smallest, largest = limits(dtype)
@@ -152,13 +143,13 @@ def _result(types: Sequence[Any], attrs: Attrs, low: int, high: int) -> Any:
     return tensor_type(shape_of(types[0]), dtype)
 
 
-def _per_channel(data: Any, operand: Any, what: str, *, single: bool) -> None:
+def _per_channel(data: TensorType, operand: TensorType, what: str, *, single: bool) -> None:
     shape, channels = shape_of(operand), shape_of(data)[-1]
     accepted = shape == (channels,) or (single and shape in ((), (1,)))
     _require(accepted, f"{what} of shape {list(shape)} for data of {channels} channels")
 
 
-def threshold(types: Sequence[Any], attrs: Attrs) -> Any:
+def threshold(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """Levels 0..T of thresholds [T, C], int32 or int16 for integers and float32 for floats."""
     data, thresholds, flip = types
     count, channels = _of_rank(thresholds, 2, "thresholds")
@@ -175,7 +166,7 @@ def threshold(types: Sequence[Any], attrs: Attrs) -> Any:
     return _result(types, attrs, 0, count)
 
 
-def requantize(types: Sequence[Any], attrs: Attrs) -> Any:
+def requantize(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """Integers `low`..`high`; multiplier and offset are float32 [C]."""
     _integer(types[0], "data")
     _per_channel(types[0], types[1], "multiplier", single=False)
@@ -183,13 +174,13 @@ def requantize(types: Sequence[Any], attrs: Attrs) -> Any:
     return _result(types, attrs, attrs["low"], attrs["high"])
 
 
-def saturate(types: Sequence[Any], attrs: Attrs) -> Any:
+def saturate(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """Integers `low`..`high`."""
     _integer(types[0], "data")
     return _result(types, attrs, attrs["low"], attrs["high"])
 
 
-def quantize(types: Sequence[Any], attrs: Attrs) -> Any:
+def quantize(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     """Integers `low + shift`..`high + shift` of float32; scale and zero point scalar or [C]."""
     _require(dtype_of(types[0]) == "float32", f"x of {dtype_of(types[0])}; float32 is expected")
     _per_channel(types[0], types[1], "scale", single=True)
@@ -198,7 +189,7 @@ def quantize(types: Sequence[Any], attrs: Attrs) -> Any:
     return _result(types, attrs, attrs["low"] + shift, attrs["high"] + shift)
 
 
-def dequantize(types: Sequence[Any], _attrs: Attrs) -> Any:
+def dequantize(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     """float32; the scale is scalar or [C]."""
     _integer(types[0], "data")
     _per_channel(types[0], types[1], "scale", single=True)

@@ -1,24 +1,24 @@
 """Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
 
-Between two of them no float tensor exists. NumPy meanings of products are exact (`windows.py`).
+Between two of them no float tensor exists. NumPy meanings of products are exact (`convolve.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from stages.dialect import infer, legalize
-from stages.dialect.algebra import numerators
+from stages.dialect import infer, integer_te
+from stages.dialect.calls import Attrs
+from stages.dialect.convolve import convolve, pad_spatial, windows
 from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
-from stages.dialect.windows import convolve, pad_spatial, windows
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
+from stages.nodes import TensorType
 
 
 def _conv2d_meaning(
@@ -57,23 +57,18 @@ def _dense_meaning(
     return (a @ w.T).astype(dtype)
 
 
-conv2d = register("conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(_conv2d_meaning)
-bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
-    _conv2d_meaning
-)
-lookup_conv2d = register("lookup_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
-    _conv2d_meaning
-)
-dense = register("dense", ["data", "weight"], infer.dense, legalize.dense)(_dense_meaning)
-bitserial_dense = register("bitserial_dense", ["data", "weight"], infer.dense, legalize.dense)(
-    _dense_meaning
-)
-lookup_dense = register("lookup_dense", ["data", "weight"], infer.dense, legalize.dense)(
-    _dense_meaning
-)
+_LINEAR = ["data", "weight"]
+_CONV2D = infer.conv2d, integer_te.conv2d
+_DENSE = infer.dense, integer_te.dense
+conv2d = register("conv2d", _LINEAR, *_CONV2D)(_conv2d_meaning)
+bitserial_conv2d = register("bitserial_conv2d", _LINEAR, *_CONV2D)(_conv2d_meaning)
+lookup_conv2d = register("lookup_conv2d", _LINEAR, *_CONV2D)(_conv2d_meaning)
+dense = register("dense", _LINEAR, *_DENSE)(_dense_meaning)
+bitserial_dense = register("bitserial_dense", _LINEAR, *_DENSE)(_dense_meaning)
+lookup_dense = register("lookup_dense", _LINEAR, *_DENSE)(_dense_meaning)
 
 
-@register("max_pool2d", ["data"], infer.max_pool2d, legalize.max_pool2d)
+@register("max_pool2d", ["data"], infer.max_pool2d, integer_te.max_pool2d)
 def max_pool2d(
     data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Array:
@@ -82,7 +77,7 @@ def max_pool2d(
     return windows(pad_spatial(data, padding, lowest), kernel, strides).max(axis=(4, 5))
 
 
-@register("sum_pool2d", ["data"], infer.sum_pool2d, legalize.sum_pool2d)
+@register("sum_pool2d", ["data"], infer.sum_pool2d, integer_te.sum_pool2d)
 def sum_pool2d(
     data: Array,
     *,
@@ -158,7 +153,7 @@ def saturate(m: Numbers, data: Value, *, offset: int, low: int, high: int, dtype
     return clip(m, m.cast(data, "int32") + offset, low, high, "int32")
 
 
-def _quantize_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _quantize_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     # Here, not in `infer`: kernels share that file, and no kernel depends on QONNX's roundings.
     if (rounding := attrs["rounding"]) not in MODES:
         raise ValueError(f"rounding mode {rounding}; known: {', '.join(MODES)}")

@@ -6,17 +6,13 @@ TVM's own operators do; without one it takes a form that every processor has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
 from hw.arm_cores import arm_core
-from stages.dialect.nearest import nearest_by_fcvtns
-
-if TYPE_CHECKING:
-    from stages.dialect.numbers import Numbers, Value
+from stages.dialect.fcvtns import nearest_by_fcvtns
+from stages.nodes import Scalar
 
 
 def has_fma() -> bool:
@@ -25,7 +21,7 @@ def has_fma() -> bool:
     return Target.current() is not None and bool(target_has_features(needed))
 
 
-def nearest(x: Any) -> Any:
+def nearest(x: Scalar) -> Scalar:
     """The int32 nearest to a float32, of two the even one.
 
     LLVM makes x86's CVTPS2DQ of its `lrint` alone.
@@ -69,7 +65,7 @@ def clips_integers() -> bool:
     return not (rounds_by_sums() or narrows_by_words())
 
 
-def word_of(x: Any) -> Any:
+def word_of(x: Scalar) -> Scalar:
     """float32 rounded to the nearest int16.
 
     Everything saturates, FCVTNS too: what 16 bits cannot hold is beyond the bounds of a byte with
@@ -79,7 +75,7 @@ def word_of(x: Any) -> Any:
     return tirx.min(tirx.max(nearest(x), next(limits)), next(limits)).astype("int16")
 
 
-def byte_of_word(word: Any, zero_point: int, low: int, high: int) -> Any:
+def byte_of_word(word: Scalar, zero_point: int, low: int, high: int) -> Scalar:
     """An int16 plus a zero point, saturated, within the bounds of a byte."""
     if zero_point:
         point = tirx.const(zero_point, "int16")
@@ -94,7 +90,7 @@ def narrows_by_saturation() -> bool:
     return is_x86 and bool(target_has_features("avx512bw"))
 
 
-def saturated(x: Any, zero_point: int) -> Any:
+def saturated(x: Scalar, zero_point: int) -> Scalar:
     """float32 rounded to the nearest integer, plus a zero point in a byte, within 0 and 255.
 
     What is beyond 32 bits CVTPS2DQ makes the smallest integer, which is the largest unsigned one
@@ -108,25 +104,3 @@ def saturated(x: Any, zero_point: int) -> Any:
 def _architecture() -> str:
     target = Target.current()
     return "" if target is None else str(target.attrs.get("mtriple", "")).partition("-")[0]
-
-
-def rounded_once(m: Numbers, left: Value, right: Value, addend: Value) -> Value:
-    """`left * right + addend` of float32, rounded once, by float64.
-
-    There the product is exact. What the sum loses is found (Knuth, The Art of Computer Programming
-    2, 4.2.2, theorem B) and kept in its last bit, so that rounding it once more, to float32, is
-    right: rounding to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
-    IEEE Transactions on Computers 57(4), 2008).
-    """
-    factors = m.cast(left, "float64"), m.cast(right, "float64")
-    product, moved = m.product(*factors), m.cast(addend, "float64")
-    total = product + moved
-    part = total - product
-    lost = (product - (total - part)) + (moved - part)
-    zero = m.constant(0, "float64")
-    none, one = m.constant(0, "int64"), m.constant(1, "int64")
-    upwards = m.where(lost > zero, one, m.where(lost < zero, -one, none))
-    outwards = m.where(total > zero, upwards, -upwards)
-    bits = m.bits_of(total, "int64")
-    odd = m.where((bits & one) == none, bits + outwards, bits)
-    return m.cast(m.bits_of(odd, "float64"), "float32")

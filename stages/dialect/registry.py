@@ -8,18 +8,22 @@ meaning lets any module be executed after any stage and compared with the stage 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import tvm.relax.script.parser as relax_parser
-from tvm.ir import Call, Op, register_op_attr
 from tvm.ir import _ffi_api as ir_ffi
+from tvm.ir import register_op_attr
+from tvm.relax import BlockBuilder
 
-from stages.dialect.calls import PREFIX, attributes
+from stages.dialect.calls import Attrs, attributes
+from stages.dialect.names import PREFIX
+from stages.nodes import Call, Expr, Op, TensorType, Type
 
-Infer = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+Infer = Callable[[Sequence[TensorType], Attrs], Type]
+"""Types of operands and attributes → type of the result; ValueError for what does not fit."""
 Meaning = Callable[..., Any]
 Legalize = Callable[..., Any]
 
@@ -40,6 +44,34 @@ class Operator:
     meaning: Meaning
     legalize: Legalize | None = None
 
+    @property
+    def full_name(self) -> str:
+        """Its name in Relax, such as `relax.qnn.conv2d`."""
+        return PREFIX + self.name
+
+
+class Builder:
+    """Makes calls of one operator: `conv2d(data, weight, strides=[1, 1], ...)`."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.__name__ = operator.name
+        self.__doc__ = operator.meaning.__doc__
+
+    @property
+    def name(self) -> str:
+        """The operator's full name, by which `calls.is_op` knows its calls."""
+        return self.operator.full_name
+
+    def __call__(self, *operands: Expr, **attrs: object) -> Call:
+        """A call; TypeError for another number of operands than the operator takes."""
+        wanted = self.operator.arguments
+        if len(operands) != len(wanted):
+            raise TypeError(
+                f"qnn.{self.operator.name} takes {wanted}, got {len(operands)} arguments"
+            )
+        return Call(Op.get(self.name), list(operands), attrs)
+
 
 ROWS: dict[str, Operator] = {}
 """What was registered so far; to find operators by it is up to `operators.py`."""
@@ -51,21 +83,14 @@ relax_parser.qnn = _script_namespace
 
 def register(
     name: str, arguments: Sequence[str], infer: Infer, legalize: Legalize | None = None
-) -> Callable[[Meaning], Callable[..., Any]]:
+) -> Callable[[Meaning], Builder]:
     """Register `qnn.<name>`; decorates the NumPy meaning and returns the Relax call builder."""
 
-    def decorate(meaning: Meaning) -> Callable[..., Any]:
+    def decorate(meaning: Meaning) -> Builder:
         operator = Operator(name, tuple(arguments), infer, meaning, legalize)
-        ROWS[PREFIX + name] = operator
+        ROWS[operator.full_name] = operator
         _register_with_tvm(operator)
-
-        def build(*args: Any, **attrs: Any) -> Any:
-            if len(args) != len(operator.arguments):
-                raise TypeError(f"qnn.{name} takes {operator.arguments}, got {len(args)} arguments")
-            return Call(Op.get(PREFIX + name), list(args), attrs)
-
-        build.__name__ = name
-        build.__doc__ = meaning.__doc__
+        build = Builder(operator)
         setattr(_script_namespace, name, build)
         return build
 
@@ -73,7 +98,7 @@ def register(
 
 
 def _register_with_tvm(operator: Operator) -> None:
-    full_name = PREFIX + operator.name
+    full_name = operator.full_name
     if full_name not in _registered:
         ir_ffi.RegisterOp(full_name, operator.meaning.__doc__ or operator.name)
         _registered.add(full_name)
@@ -84,7 +109,7 @@ def _register_with_tvm(operator: Operator) -> None:
 
     needed, known = _keywords(operator.meaning)
 
-    def infer_type(call: Any, _builder: Any) -> Any:
+    def infer_type(call: Call, _builder: object) -> Type:
         attrs = attributes(call)
         for strange in sorted(attrs.keys() - known):
             raise ValueError(f"qnn.{operator.name}: there is no attribute '{strange}'")
@@ -100,7 +125,7 @@ def _register_with_tvm(operator: Operator) -> None:
     expression = operator.legalize
     if expression is not None:
 
-        def legalize(builder: Any, call: Any) -> Any:
+        def legalize(builder: BlockBuilder, call: Call) -> Expr:
             attrs = attributes(call)
             # Attributes are bound here: call_te takes keywords as tensors or scalars of its own.
             return builder.call_te(
@@ -112,7 +137,7 @@ def _register_with_tvm(operator: Operator) -> None:
         _set(op, "FLegalize", legalize)
 
 
-def _set(op: Any, key: str, value: Any) -> None:
+def _set(op: Op, key: str, value: object) -> None:
     """Attach an attribute, in place of an earlier one where a module is imported once more."""
     op.reset_attr(key)
     register_op_attr(op.name, key, value)

@@ -13,6 +13,9 @@ from stages.dialect.calls import tensor_type
 from stages.dialect.operators import normalizer
 from stages.graph.bindings import output_names, variables_in
 from stages.kinds import Model
+from stages.nodes import Expr, Function, GlobalVar, Var, VarBinding
+
+Array = np.ndarray[Any, Any]
 
 KEPT = ("numerics", "quantization", "islands", "pictures")
 """Attributes of `main` that hold at every stage."""
@@ -22,8 +25,8 @@ class FunctionBuilder:
     """One Relax function under construction: parameters may be added at any time."""
 
     def __init__(self) -> None:
-        self.params: list[Any] = []
-        self._bindings: list[Any] = []
+        self.params: list[Var] = []
+        self._bindings: list[VarBinding] = []
         self._names: set[str] = set()
         self._normalizer = normalizer()
 
@@ -35,23 +38,23 @@ class FunctionBuilder:
         self._names.add(candidate)
         return candidate
 
-    def param(self, name: str, shape: Sequence[int], dtype: str) -> Any:
+    def param(self, name: str, shape: Sequence[int], dtype: str) -> Var:
         """A new parameter of the function."""
         variable = relax.Var(self.unique(name), tensor_type(shape, dtype))
         self.params.append(variable)
         return variable
 
-    def emit(self, expr: Any, name: str) -> Any:
+    def emit(self, expr: Expr, name: str) -> Var:
         """Bind `expr` (its type inferred) to a new variable called `name`."""
         return self.emit_typed(self._normalizer.normalize(expr), name)
 
-    def emit_typed(self, value: Any, name: str) -> Any:
+    def emit_typed(self, value: Expr, name: str) -> Var:
         """Bind an expression that knows its type, such as a call of a function."""
         variable = relax.DataflowVar(self.unique(name), value.ty)
         self._bindings.append(relax.VarBinding(variable, value))
         return variable
 
-    def prune(self, outputs: Sequence[Any]) -> None:
+    def prune(self, outputs: Sequence[Var]) -> None:
         """Drop bindings and parameters that `outputs` do not depend on."""
         needed = set(outputs)
         kept = []
@@ -62,7 +65,7 @@ class FunctionBuilder:
         self._bindings = kept[::-1]
         self.params = [parameter for parameter in self.params if parameter in needed]
 
-    def finish(self, outputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def finish(self, outputs: Sequence[Var], attrs: Mapping[str, Any]) -> Function:
         """The function; a single output is returned bare, several as a tuple."""
         results = []
         for output in outputs:
@@ -83,16 +86,16 @@ class ModelBuilder(FunctionBuilder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tensors: dict[str, np.ndarray[Any, Any]] = {}
-        self._inputs: list[Any] = []
+        self.tensors: dict[str, Array] = {}
+        self._inputs: list[Var] = []
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> Any:
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> Var:
         """A new graph input."""
         variable = relax.Var(self.unique(name), tensor_type(shape, dtype))
         self._inputs.append(variable)
         return variable
 
-    def tensor(self, name: str, value: np.ndarray[Any, Any], dtype: str | None = None) -> Any:
+    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Var:
         """A parameter holding `value`; `dtype` is the dialect dtype where it is below 8 bits."""
         contiguous = np.ascontiguousarray(value).reshape(np.shape(value))  # it widens scalars
         variable = self.param(name, contiguous.shape, dtype or str(contiguous.dtype))
@@ -101,9 +104,9 @@ class ModelBuilder(FunctionBuilder):
 
     def model(
         self,
-        outputs: Sequence[Any],
+        outputs: Sequence[Var],
         output_names: Sequence[str],
-        functions: Mapping[Any, Any] | None = None,
+        functions: Mapping[GlobalVar, Function] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> Model:
         """The finished model; `functions` maps the GlobalVars that `main` calls to functions."""
@@ -125,8 +128,8 @@ class ModelBuilder(FunctionBuilder):
     def model_after(
         self,
         source: Model,
-        outputs: Sequence[Any],
-        functions: Mapping[Any, Any] | None = None,
+        outputs: Sequence[Var],
+        functions: Mapping[GlobalVar, Function] | None = None,
     ) -> Model:
         """The finished model of a stage: `source`'s names of outputs and what holds for them."""
         attrs = source.module["main"].attrs

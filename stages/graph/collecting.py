@@ -1,4 +1,4 @@
-"""Batches that were taken apart: what is computed for each picture, and what once for all.
+"""Batches that were split: what is computed for each picture, and what once for all.
 
     one = layer(data) [1, 14, 14, 256]; all = collect(one) [8, 14, 14, 256]; last(all) [8, 1000]
 
@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect import legalize
+from stages.dialect import integer_te
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.graph.bindings import bindings_of, variables_in
 from stages.kinds import Model
+from stages.nodes import Expr, Function, Var
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +33,7 @@ def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     return tensor_type((attrs["pictures"], *rest), dtype_of(types[0]))
 
 
-@register("collect", ["data"], _infer, legalize.collect)
+@register("collect", ["data"], _infer, integer_te.collect)
 def collect(data: Array, *, pictures: int) -> Array:
     """All pictures of a batch, [pictures, ...], of which `data` [1, ...] is the one at hand.
 
@@ -41,7 +42,7 @@ def collect(data: Array, *, pictures: int) -> Array:
     return np.repeat(data, pictures // len(data), axis=0)
 
 
-def is_collect(expr: Any) -> bool:
+def is_collect(expr: Expr) -> bool:
     """Whether an expression collects pictures."""
     return is_op(expr, "relax.qnn.collect")
 
@@ -51,9 +52,9 @@ def pictures_of(model: Model) -> int:
     return int(model.module["main"].attrs.get("pictures", 1))
 
 
-def together(main: Any) -> set[Any]:
+def together(main: Function) -> set[Var]:
     """The variables of `main` that are computed once for all pictures."""
-    found: set[Any] = set()
+    found: set[Var] = set()
     for binding in bindings_of(main):
         if is_collect(binding.value) or not found.isdisjoint(variables_in(binding.value)):
             found.add(binding.var)

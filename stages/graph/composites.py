@@ -1,6 +1,6 @@
 """Kinds of composite, and what decides them.
 
-A plain composite computes on tensors as the user sees them and is compiled from the tensor
+A TE composite computes on tensors as the user sees them and is compiled from the tensor
 expressions of its operators. Composites of products have a synthesized micro-kernel inside; in a
 model that comes with integer operators they still write tensors as the user sees them, and are
 called `products`.
@@ -10,23 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
-import numpy as np
-from tvm.ir import Call
-
-from stages.dialect import batched
-from stages.dialect.algebra import factor, numerators
+from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.depthwise import MAX_TAPS
-from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
-from stages.kernels.offers import weight_limit_of
+from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
+from stages.kernels.packed_depthwise import MAX_TAPS
 from stages.kernels.packing import round_up
-from stages.kernels.widening import widened
+from stages.kernels.selection import weight_limit_of
+from stages.kernels.widened_windows import widened
+from stages.kinds import Array, Model
+from stages.nodes import Call, Expr, Function
 
 PLAIN = "plain"
-"""The attribute `composite` of a plain composite's function."""
+"""The attribute `composite` of a TE composite's function, compiled from tensor expressions."""
 PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
@@ -42,10 +41,12 @@ FLOAT_SOURCES = ("qonnx", "simulated")
 
 MAX_PLANES = 3
 """Kernels of stored bits exist for up to three of each operand."""
+LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+"""Convolutions and matrix products of levels or bytes, whatever computes them."""
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.FLOAT_BATCH_DENSE)
+ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batch_matmul.FLOAT_BATCH_DENSE)
 """Products of floats for micro-kernels."""
 
 POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
@@ -60,12 +61,12 @@ LEAST_CHANNELS, MOST_TAPS = 8, 64
 which are instructions in a row."""
 
 
-def calls_in(function: Any) -> list[Any]:
+def calls_in(function: Function) -> list[Any]:
     """The operators of a composite, in order."""
     return [b.value for b in bindings_of(function) if isinstance(b.value, Call)]
 
 
-def max_pool_of(function: Any) -> Any:
+def max_pool_of(function: Function) -> Any:
     """The maximum pool of bytes that a composite is, inside a halo or not, from inside one or not;
     else None."""
     calls = {str(call.op.name).removeprefix("relax.qnn."): call for call in calls_in(function)}
@@ -79,8 +80,8 @@ def max_pool_of(function: Any) -> Any:
     return pool if is_alone and is_bytes and is_small and is_even else None
 
 
-def pad_of(function: Any) -> Any:
-    """The padding with a constant that a plain composite is, whatever type it gives; else None."""
+def pad_of(function: Function) -> Any:
+    """The padding with a constant that a TE composite is, whatever type it gives; else None."""
     calls = calls_in(function)
     if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], "relax.nn.pad"):
         return None
@@ -91,23 +92,28 @@ def pad_of(function: Any) -> Any:
     return calls[0] if is_constant and is_alone else None
 
 
-def is_plain(model: Any) -> bool:
+def is_linear(expr: object) -> TypeGuard[Call]:
+    """Whether an expression is a convolution or matrix product of levels or bytes."""
+    return any(is_op(expr, name) for name in LINEAR)
+
+
+def is_prequantized(model: Model) -> bool:
     """Whether a model's operators are integer ones from the start."""
     numerics = model.module["main"].attrs.get("numerics")
     return numerics is not None and str(numerics) not in FLOAT_SOURCES
 
 
-def is_reshape(expr: Any) -> bool:
+def is_reshape(expr: Expr) -> bool:
     """Whether an expression names the memory of another tensor anew."""
     return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in RESHAPES
 
 
-def is_apart(function: Any) -> bool:
-    """Whether a composite of a network with quantizers is of what stays float in it."""
-    return str(function.attrs["composite"]) in (PLAIN, PRODUCTS)
+def is_of_levels(function: Function) -> bool:
+    """Whether a composite is one of levels, not of bytes with their own arithmetic or floats."""
+    return str(function.attrs["composite"]) not in (PLAIN, PRODUCTS)
 
 
-def takes_depthwise(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
+def takes_depthwise(call: Call, weight: Array | None) -> bool:
     """Whether a convolution of levels, whose weights [C, KH, KW, 1] are numerators or have them, is
     one of every channel on its own that a kernel with taps side by side computes.
 
@@ -123,12 +129,12 @@ def takes_depthwise(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return is_own and is_level and is_small and fits_bytes(call, weight)
 
 
-def has_own(call: Any) -> bool:
+def has_own(call: Call) -> bool:
     """Whether every output channel of a convolution has a single channel of the input."""
     return attributes(call).get("groups", 1) > 1 and shape_of(call.args[1].ty)[-1] == 1
 
 
-def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
+def takes_products(call: Call, weight: Array | None) -> bool:
     """Whether a micro-kernel of products of bytes can compute a convolution or matrix product.
 
     `weight` is its constant weights, whose numerators must be differences of two bytes. Where these
@@ -144,12 +150,12 @@ def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return limit <= SPAN_LIMIT and windows.stays_near
 
 
-def fits_bytes(call: Any, weight: np.ndarray[Any, Any]) -> bool:
+def fits_bytes(call: Call, weight: Array) -> bool:
     """Whether the numerators of constant weights are signed bytes."""
     return _weight_limit(call, weight) <= BYTE_LIMIT
 
 
-def _weight_limit(call: Any, weight: np.ndarray[Any, Any]) -> int:
+def _weight_limit(call: Call, weight: Array) -> int:
     """`weight_limit_of` the numerators of a product's constant weights."""
     return weight_limit_of(numerators(weight, attributes(call)["weight_zero_point_x2"]))
 
@@ -167,7 +173,7 @@ def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | Non
     return None
 
 
-def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
+def takes_bits(call: Call, weight: Array | None) -> bool:
     """Whether a kernel of stored bits can compute a product; `takes_products` accepts it too."""
     if weight is None or not _has_form(call):
         return False
@@ -176,26 +182,26 @@ def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return is_one and data.startswith("uint") and not bits_obstacle(data, stored, attributes(call))
 
 
-def is_float_product(call: Any) -> bool:
+def is_float_product(call: Expr | None) -> bool:
     """Whether an expression is a product of floats for a micro-kernel."""
     return str(getattr(getattr(call, "op", None), "name", "")) in ON_FLOATS
 
 
-def is_batched(call: Any) -> bool:
+def is_batched(call: Expr | None) -> bool:
     """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
     bytes, and of signed ones or what they are from 128 on."""
-    if is_op(call, batched.FLOAT_BATCH_DENSE):
+    if is_op(call, batch_matmul.FLOAT_BATCH_DENSE):
         return True
-    if not is_op(call, batched.BATCH_DENSE):
+    if not is_op(call, batch_matmul.BATCH_DENSE):
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
     points = attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"]
-    stored = {"int8": 0, "uint8": 2 * batched.BYTE_POINT}
+    stored = {"int8": 0, "uint8": 2 * batch_matmul.BYTE_POINT}
     return data == "uint8" and weight in stored and points == (0, stored[weight])
 
 
-def is_product(call: Any) -> bool:
+def is_product(call: Expr) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
     if is_float_product(call) or is_batched(call):
         return True
@@ -207,13 +213,12 @@ def is_product(call: Any) -> bool:
     return data.startswith("uint") and weight in ("int8", "int16")
 
 
-def _has_form(call: Any) -> bool:
+def _has_form(call: Expr) -> TypeGuard[Call]:
     """No dilation, no channels on their own; activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
-    name = str(getattr(getattr(call, "op", None), "name", ""))
-    if name not in ("relax.qnn.conv2d", "relax.qnn.dense"):
+    if not is_linear(call):
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
     is_simple = not has_own(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]

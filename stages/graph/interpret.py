@@ -11,18 +11,29 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, GlobalVar, Op
 
 from stages.dialect.calls import attributes, shape_of
 from stages.dialect.operators import OPERATORS
-from stages.dialect.standard import STANDARD
+from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.graph.collecting import pictures_of, together
 from stages.kinds import Model
+from stages.nodes import (
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 
 Array = np.ndarray[Any, Any]
 Observer = Callable[[str, Any], None]
-Change = Callable[[Any, Any], Any]
+Change = Callable[[Var, Any], Any]
 """From a variable of `main` and its value to what readers of it get."""
 
 
@@ -44,16 +55,16 @@ def run(
     count = int(main.attrs["num_input"])
     given = {parameter: inputs[parameter.name] for parameter in main.params[:count]}
     tensors = {parameter: model.params[parameter.name] for parameter in main.params[count:]}
-    apart = [binding for binding in bindings_of(main) if binding.var not in once]
+    by_picture = [binding for binding in bindings_of(main) if binding.var not in once]
     environment = {**given, **tensors}
     if pictures == 1:
-        _bind(model.module, apart, environment, change)
+        _bind(model.module, by_picture, environment, change)
     else:
         alone = []
         for at in range(pictures):
             alone.append({v: x[at : at + 1] for v, x in given.items()} | tensors)
-            _bind(model.module, apart, alone[at], change)
-        for binding in apart:
+            _bind(model.module, by_picture, alone[at], change)
+        for binding in by_picture:
             environment[binding.var] = _joined([each.pop(binding.var) for each in alone])
     _bind(model.module, [b for b in bindings_of(main) if b.var in once], environment, change)
     if observe is not None:
@@ -64,7 +75,10 @@ def run(
 
 
 def _bind(
-    module: Any, bindings: Iterable[Any], environment: dict[Any, Any], change: Change | None = None
+    module: IRModule | None,
+    bindings: Iterable[VarBinding],
+    environment: dict[Var, Any],
+    change: Change | None = None,
 ) -> None:
     for binding in bindings:
         value = _evaluate(module, binding.value, environment)
@@ -78,13 +92,13 @@ def _joined(shares: Sequence[Any]) -> Any:
     return np.concatenate(shares) if np.shape(shares[0])[:1] == (1,) else np.stack(shares)
 
 
-def _call_function(module: Any, function: Any, arguments: list[Any]) -> Any:
+def _call_function(module: IRModule | None, function: Function, arguments: list[Any]) -> Any:
     environment = dict(zip(function.params, arguments, strict=True))
     _bind(module, bindings_of(function), environment)
     return _evaluate(module, function.body.body, environment)
 
 
-def evaluate(expr: Any, values: Mapping[Any, Any]) -> Any:
+def evaluate(expr: Expr, values: Mapping[Var, Any]) -> Any:
     """What the expression of one binding gives, from the values of the variables it reads.
 
     It calls operators, and no functions.
@@ -92,7 +106,7 @@ def evaluate(expr: Any, values: Mapping[Any, Any]) -> Any:
     return _evaluate(None, expr, values)
 
 
-def by_element(call: Any, operands: Sequence[Array]) -> Array:
+def by_element(call: Call, operands: Sequence[Array]) -> Array:
     """What an elementwise operator gives for other elements than its call has."""
     name = str(call.op.name)
     with np.errstate(all="ignore"):
@@ -101,21 +115,22 @@ def by_element(call: Any, operands: Sequence[Array]) -> Array:
         return np.asarray(STANDARD[name](call, *operands))
 
 
-def _evaluate(module: Any, expr: Any, environment: Mapping[Any, Any]) -> Any:
-    if isinstance(expr, relax.Var):
+def _evaluate(module: IRModule | None, expr: Expr, environment: Mapping[Var, Any]) -> Any:
+    if isinstance(expr, Var):
         return environment[expr]
-    if isinstance(expr, relax.Tuple):
+    if isinstance(expr, Tuple):
         return tuple(_evaluate(module, field, environment) for field in expr.fields)
-    if isinstance(expr, relax.TupleGetItem):
+    if isinstance(expr, TupleGetItem):
         return _evaluate(module, expr.tuple_value, environment)[expr.index]
     if isinstance(expr, Call):
         return _evaluate_call(module, expr, environment)
     raise NotImplementedError(f"no meaning for {type(expr).__name__}")
 
 
-def _evaluate_call(module: Any, call: Any, environment: Mapping[Any, Any]) -> Any:
+def _evaluate_call(module: IRModule | None, call: Call, environment: Mapping[Var, Any]) -> Any:
     if isinstance(call.op, GlobalVar):
         arguments = [_evaluate(module, argument, environment) for argument in call.args]
+        assert module is not None, "an expression of functions has a module"
         return _call_function(module, module[call.op], arguments)
     if not isinstance(call.op, Op):
         raise NotImplementedError(f"no meaning for a call of {call.op}")
@@ -124,7 +139,7 @@ def _evaluate_call(module: Any, call: Any, environment: Mapping[Any, Any]) -> An
         arguments = [_evaluate(module, argument, environment) for argument in call.args]
         return OPERATORS[name].meaning(*arguments, **attributes(call))
     if name in STANDARD:
-        tensors = [a for a in call.args if isinstance(a, (relax.Var, Call)) or _is_tensors(a)]
+        tensors = [a for a in call.args if isinstance(a, (Var, Call)) or _is_tensors(a)]
         arguments = [_evaluate(module, argument, environment) for argument in tensors]
         result = STANDARD[name](call, *arguments)
         if isinstance(result, tuple):
@@ -133,8 +148,8 @@ def _evaluate_call(module: Any, call: Any, environment: Mapping[Any, Any]) -> An
     raise NotImplementedError(f"no NumPy meaning for {name}")
 
 
-def _is_tensors(expr: Any) -> bool:
+def _is_tensors(expr: Expr) -> bool:
     """Whether an argument is a tuple of tensors, not one of numbers (bounds, axes)."""
-    return isinstance(expr, relax.Tuple) and all(
+    return isinstance(expr, Tuple) and all(
         isinstance(field.ty, relax.TensorType) for field in expr.fields
     )

@@ -1,6 +1,6 @@
 """Importing: a model file becomes the Relax model that computes exactly the same.
 
-ONNX and QONNX files are read here; `stages.importing.formats` lists the others.
+`stages.importing.formats` lists the formats; each has a folder here.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from stages.dialect.calls import dtype_of, shape_of, tensor_types
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, output_names, quantization_of
-from stages.importing import closeness, describing
-from stages.importing.converters import convert
-from stages.importing.ends import ends
-from stages.importing.formats import format_of
-from stages.importing.onnx_reader import read
-from stages.importing.oracle import Oracle, evaluate
+from stages.importing import closeness
+from stages.importing.boundary_operators import boundary_operators
+from stages.importing.formats import ONNX, format_of
+from stages.importing.onnx.onnx_reader import read
+from stages.importing.onnx.oracle import Oracle, evaluate
 from stages.importing.samples import ELSEWHERE, Draw, draw, draw_stored
-from stages.importing.starter import starter_recipe, takes_pictures
+from stages.importing.starter import starter_recipe, takes_images
 from stages.kinds import Golden, Model, Table
-from stages.numerics.session import islands_of
+from stages.numerics.onnx_islands import islands_of
 from stages.options import GoldenOptions, ImportOptions
 
 __all__ = [
     "Oracle",
+    "boundary_operators",
     "check",
     "describe",
-    "ends",
     "evaluate",
     "executor",
     "golden",
@@ -43,7 +42,7 @@ __all__ = [
     "signature",
     "spread",
     "starter_recipe",
-    "takes_pictures",
+    "takes_images",
 ]
 
 Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -60,12 +59,7 @@ def run(*, source: bytes, options: ImportOptions) -> Model:
     `numerics` to keep to, `finn_datatypes`, the annotated datatypes of source tensors, and
     `quantization`, the real meaning of stored inputs and outputs.
     """
-    found = format_of(source)
-    model: Model
-    if found is None:
-        model = convert(read(source), options)
-    else:
-        model = found.load().convert_file(source, options)
+    model: Model = format_of(source).load().convert_file(source, options)
     check(model)
     return model
 
@@ -75,10 +69,7 @@ def describe(*, source: bytes, options: ImportOptions | None = None) -> Table:
 
     Raises StageError only for bytes that are no valid file of their format at all.
     """
-    found = format_of(source)
-    if found is None:
-        return describing.describe(source=source, options=options)
-    table: Table = found.load().describe_file(source, options or ImportOptions())
+    table: Table = format_of(source).load().describe_file(source, options or ImportOptions())
     return table
 
 
@@ -127,7 +118,7 @@ def spread(*, source: bytes, model: Model, options: GoldenOptions) -> float | No
     None where nothing is close instead of equal, or the model is too large to try that.
     """
     size = sum(int(value.size) for value in model.params.values())
-    if size > closeness.MOST_PARAMETERS or not closeness.loose(model):
+    if size > closeness.MOST_PARAMETERS or not closeness.inexact_operands(model):
         return None
     samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)
     return max(closeness.spread(model, samples).values())
@@ -184,12 +175,12 @@ def golden(*, source: bytes, model: Model, options: GoldenOptions) -> Golden:
     for otherwise in (None, *ELSEWHERE):
         samples = _samples(source, model, options.seed, options.samples, otherwise)
         results = [execute(sample) for sample in samples]
-        strange = [n for n in names if not all(np.isfinite(r[n]).all() for r in results)]
-        if not strange:
+        infinite = [n for n in names if not all(np.isfinite(r[n]).all() for r in results)]
+        if not infinite:
             break
     else:
         raise StageError(
-            f"output '{strange[0]}' is infinite or NaN on the golden inputs, wherever between -1 "
+            f"output '{infinite[0]}' is infinite or NaN on the golden inputs, wherever between -1 "
             "and 2 those of floats are drawn",
             hint="a build compares finite outputs; see whether the network is meant to give others",
         )
@@ -219,6 +210,6 @@ def _samples(
 
 
 def _draw(source: bytes, model: Model, parameter: Any, otherwise: Draw | None) -> Draw:
-    if format_of(source) is None and dtype_of(parameter.ty) == "float32":
+    if format_of(source) is ONNX and dtype_of(parameter.ty) == "float32":
         return draw(read(source), parameter.name, otherwise)
     return draw_stored(model, parameter, otherwise)

@@ -19,7 +19,7 @@ from stages.dialect.calls import dtype_of, is_op, tensor_types
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, output_names, variables_in
 from stages.kinds import Model
-from stages.numerics.session import ATTRIBUTE, CLOSE, Island, islands_of, written
+from stages.numerics.onnx_islands import ATTRIBUTE, CLOSE, Island, islands_of, written
 
 Array = np.ndarray[Any, Any]
 _EXACT = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile
@@ -28,12 +28,12 @@ _EXACT = """reshape permute_dims squeeze expand_dims flatten strided_slice take 
     qnn.quantize_linear qnn.dequantize_linear qnn.dynamic_scale qnn.dynamic_zero_point"""
 EXACT = frozenset(f"relax.{name}" for name in _EXACT.split())
 """Operators on floats that everyone rounds alike."""
-LOOSE = "DynamicQuantizeLinear of float sums, whose last bits can move a level"
+DYNAMIC_RANGE = "DynamicQuantizeLinear of float sums, whose last bits can move a level"
 MOST_PARAMETERS = 4_000_000
 """A model of more is not executed only to say by how much it may differ."""
 
 
-def loose(model: Model) -> list[Any]:
+def inexact_operands(model: Model) -> list[Any]:
     """Variables that dynamic quantizers read, and whose last bits are the framework's own."""
     bindings = bindings_of(model.module["main"])
     calls = {binding.var: binding.value for binding in bindings}
@@ -49,9 +49,9 @@ def loose(model: Model) -> list[Any]:
     return found
 
 
-def noted(model: Model) -> Model:
+def note_close_layers(model: Model) -> Model:
     """`model` with what it says of its islands, and of quantizers that are close, not equal."""
-    found = [Island(str(each.name), LOOSE, CLOSE) for each in loose(model)]
+    found = [Island(str(each.name), DYNAMIC_RANGE, CLOSE) for each in inexact_operands(model)]
     if not found:
         return model
     text = written((*islands_of(model), *found))
@@ -65,13 +65,13 @@ def _is_inexact(value: Any) -> bool:
 
 
 def spread(model: Model, samples: Sequence[Mapping[str, Array]], seed: int = 0) -> dict[str, float]:
-    """By how much outputs move at most where the last bits of `loose` variables do, by name."""
-    rng, apart = np.random.default_rng(seed), set(loose(model))
+    """By how much outputs move at most where the last bits of inexact operands do, by name."""
+    rng, inexact = np.random.default_rng(seed), set(inexact_operands(model))
     moved = dict.fromkeys(output_names(model), 0.0)
 
     def nudged(variable: Any, value: Any) -> Any:
         """A loose variable as the next float32 below or above, or the same, by element."""
-        if variable not in apart:
+        if variable not in inexact:
             return value
         side = rng.choice(np.array([-np.inf, 0, np.inf], np.float32), value.shape)
         return np.where(side == 0, value, np.nextafter(value, side)).astype(np.float32)

@@ -44,6 +44,7 @@ class Format:
             ) from error
 
 
+ONNX = Format("an ONNX file", "stages.importing.onnx", lambda source: True)
 FORMATS = (
     Format("a TensorFlow Lite file", "stages.importing.tflite", lambda s: s[4:8] == b"TFL3"),
     Format(
@@ -51,10 +52,11 @@ FORMATS = (
         lambda s: s.lstrip()[:1] == b"{" or (is_zip(s) and MXNET_SYMBOL in member_names(s)),
     ),
     Format("a PyTorch file", "stages.importing.torch_export", is_zip),
+    ONNX,
 )  # fmt: skip
-"""Formats known by their first bytes, in this order; anything else is read as ONNX."""
+"""Formats in the order in which they are tried; ONNX has no mark, so it is what nothing else is."""
 
 
-def format_of(source: bytes) -> Format | None:
-    """The format of a file; None for ONNX, which has no mark."""
-    return next((each for each in FORMATS if each.matches(source)), None)
+def format_of(source: bytes) -> Format:
+    """The format of a file."""
+    return next(each for each in FORMATS if each.matches(source))

@@ -1,164 +1,178 @@
-"""Building the imported Relax function: values by source name, parameters, bindings."""
+"""Building the imported Relax function: values of the source graph, parameters, bindings.
+
+Whatever an operator gives is checked as it is bound: its shape is static, holds at least one
+element in every direction and is small enough for memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from tvm import relax
 
-from stages.dialect.calls import dtype_of, shape_of, storage_dtype
-from stages.dialect.operators import OPERATORS
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype, tensor_types
 from stages.graph.builder import ModelBuilder
-from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.limits import SHAPE_RULE, is_accepted_shape
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
+from stages.nodes import Expr, Var
 
 Array = np.ndarray[Any, Any]
+Value = Array | Var
+"""What a tensor of the source graph is: known at import, or computed by the package."""
+Key = TypeVar("Key")
+"""How a format tells the tensors of a graph apart: by name, by number, by node and output."""
 
-
-FLOAT_ONLY = ("float32",)
-STORED = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
 PACKED = ("int4", "uint4", "int2", "uint2")
 """Types below a byte: stored one to a byte, typed as they are."""
-WHOLE = (*STORED, "uint32", "uint64")
-ANY = (*WHOLE, *PACKED)
 
 
-@dataclass(frozen=True)
-class Dequantized:
-    """Constants that a graph dequantizes: integers, scale and zero point, which broadcast.
+class RelaxBuilder(Generic[Key]):
+    """One `main` under construction.
 
-    The integers are seen in a shape of their own where they have one scale a block.
+    A tensor of the source graph is either a constant (a NumPy array) or a Relax variable. Constants
+    become parameters when an operator first reads them, under their names in the file. `accepts`
+    lists the element types that tensors may have (none: any), `is_finite` tells whether infinities
+    and NaN are refused in parameters.
     """
 
-    stored: Array
-    scale: Array
-    zero_point: Array
-    shape: tuple[int, ...]
-
-    @property
-    def values(self) -> Array:
-        """The float32 values."""
-        kind = storage_dtype(str(self.stored.dtype))
-        meaning = OPERATORS["relax.qnn.dequantize_linear"].meaning
-        found = meaning(self.stored.astype(kind), self.scale, self.zero_point.astype(kind))
-        return np.asarray(found).reshape(self.shape)
-
-
-class RelaxBuilder:
-    """One Relax function under construction.
-
-    A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
-    parameters only when an operator reads them, under their source names. `accepts` lists the
-    element types that tensors may have, `opset` is the version of ONNX's operators. What the graph
-    dequantizes of constants is a variable, as its integers are what layers read, and constant for
-    operators that need the floats.
-    """
-
-    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY, opset: int = 0) -> None:
+    def __init__(self, accepts: Sequence[str] = (), *, is_finite: bool = True) -> None:
         self.accepts = tuple(accepts)
-        self.opset = opset
-        self.constants: dict[str, Array] = {}
-        self.variables: dict[str, Any] = {}
-        self.dequantized: dict[str, Dequantized] = {}
-        """Variables that constants are dequantized to."""
-        self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self.constants: dict[Key, Array] = {}
+        self.variables: dict[Key, Var] = {}
+        self._is_finite = is_finite
+        self._parameters: dict[tuple[str, tuple[int, ...], str], tuple[Array, Var]] = {}
         self._builder = ModelBuilder()
 
-    def add_input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+    def name_of(self, key: Key) -> str:
+        """What a tensor is called in the file."""
+        return str(key)
+
+    def add_input(self, key: Key, shape: Sequence[int], dtype: str) -> None:
         """Declare a graph input."""
-        self.variables[name] = self._builder.input(name, shape, dtype)
+        self.variables[key] = self._builder.input(self.name_of(key), shape, dtype)
 
-    def shape(self, tensor: str) -> tuple[int, ...]:
-        """The static shape of a source tensor."""
-        if tensor in self.constants:
-            return self.constants[tensor].shape
-        return shape_of(self.variables[tensor].ty)
+    def define(self, key: Key, value: Value) -> None:
+        """Say what a tensor of the source graph is."""
+        if isinstance(value, np.ndarray):
+            self.variables.pop(key, None)
+            self.constants[key] = value
+        else:
+            self.constants.pop(key, None)
+            self.variables[key] = value
 
-    def dtype(self, tensor: str) -> str:
-        """The element type of a source tensor."""
-        if tensor in self.constants:
-            return str(self.constants[tensor].dtype)
-        return dtype_of(self.variables[tensor].ty)
+    def is_defined(self, key: Key) -> bool:
+        """Whether a tensor has a value by now."""
+        return key in self.constants or key in self.variables
 
-    def is_constant(self, tensor: str) -> bool:
-        """Whether a source tensor's value is known at import."""
-        return tensor in self.constants
+    def is_constant(self, key: Key) -> bool:
+        """Whether a tensor's value is known at import."""
+        return key in self.constants
 
-    def known(self, tensor: str) -> Array | None:
-        """The value of a source tensor that is constant or dequantized from constants, or None."""
-        if tensor in self.dequantized:
-            return self.dequantized[tensor].values
-        return self.constants.get(tensor)
+    def value(self, key: Key) -> Value:
+        """A tensor that has a value: an array where it is constant, else a variable."""
+        return self.constants[key] if key in self.constants else self.variables[key]
 
-    def constant(self, tensor: str) -> Array:
-        """The value of a source tensor that must be constant."""
-        value = self.known(tensor)
+    def shape(self, key: Key) -> tuple[int, ...]:
+        """The static shape of a tensor that has a value."""
+        return value_shape(self.value(key))
+
+    def dtype(self, key: Key) -> str:
+        """The element type of a tensor that has a value."""
+        return value_dtype(self.value(key))
+
+    def known(self, key: Key) -> Array | None:
+        """A tensor's value where it is known at import, or None."""
+        return self.constants.get(key)
+
+    def constant(self, key: Key) -> Array:
+        """The value of a tensor that must be known at import."""
+        value = self.known(key)
         if value is None:
-            raise UnsupportedError(f"needs '{tensor}' to be constant; the graph computes it")
+            raise UnsupportedError(
+                f"needs '{self.name_of(key)}' to be constant; the graph computes it"
+            )
         return value
 
-    def read(self, tensor: str, shape: Sequence[int] | None = None) -> Any:
-        """The Relax expression of a source tensor, a constant seen in `shape` where given."""
-        if tensor not in self.constants:
-            return self.variables[tensor]
-        value = self.constants[tensor]
-        return self.parameter(tensor, value if shape is None else value.reshape(tuple(shape)))
+    def read(self, key: Key, shape: Sequence[int] | None = None) -> Var:
+        """The Relax variable of a tensor; a constant is seen in `shape` where one is given."""
+        if key not in self.constants:
+            return self.variables[key]
+        value = self.constants[key]
+        value = value if shape is None else value.reshape(tuple(shape))
+        return self.parameter(self.name_of(key), value)
 
-    def parameter(self, name: str, value: Array) -> Any:
-        """The variable of a parameter, made when first asked for under this name and shape."""
-        key = (name, value.shape)
-        if key not in self._parameters:
-            self._parameters[key] = self.tensor(name, value)
-        return self._parameters[key]
+    def parameter(self, name: str, value: Array, dtype: str | None = None) -> Var:
+        """The parameter that holds `value`; the same name and value give the same parameter.
 
-    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Any:
-        """A new parameter, also where another one has this name."""
+        `dtype` is the dialect dtype where it is below 8 bits.
+        """
+        key = (name, value.shape, dtype or str(value.dtype))
+        held = self._parameters.get(key)
+        if held is not None and (held[0] is value or np.array_equal(held[0], value)):
+            return held[1]
+        variable = self.tensor(name, value, dtype)
+        self._parameters[key] = (value, variable)
+        return variable
+
+    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Var:
+        """A new parameter that holds `value`, also where another one has this name."""
         kind = dtype or str(value.dtype)
-        if kind not in self.accepts:
-            accepted = "float32 is accepted" if self.accepts == FLOAT_ONLY else "not accepted"
-            raise UnsupportedError(f"reads '{name}' of type {kind}; {accepted}")
+        if self.accepts and kind not in self.accepts:
+            raise UnsupportedError(f"reads '{name}' of type {kind}; {self._accepted()}")
+        if self._is_finite and value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
         if kind in PACKED:
             value = value.astype(storage_dtype(kind))
-        return self._builder.tensor(name, value, kind)
+        variable: Var = self._builder.tensor(name, value, kind)
+        return variable
 
-    def emit(self, call: Any, name: str) -> Any:
+    def emit(self, call: Expr, name: str) -> Var:
         """Bind a Relax call to a variable called `name`; infers and checks its type."""
         try:
-            var = self._builder.emit(call, name)
-        except (ValueError, TypeError, RuntimeError) as error:
-            tensors = [argument.ty for argument in call.args if _is_tensor(argument)]
-            shown = " and ".join(str(list(shape_of(kind))) for kind in tensors)
-            if len({dtype_of(kind) for kind in tensors}) > 1:
-                shown += f" ({', '.join(dtype_of(kind) for kind in tensors)})"
+            variable: Var = self._builder.emit(call, name)
+            kinds = [(shape_of(kind), dtype_of(kind)) for kind in tensor_types(variable.ty)]
+        except (ValueError, TypeError, RuntimeError, AttributeError) as error:
             raise UnsupportedError(
-                f"has inputs of the shapes {shown}, which do not fit together"
+                f"has operands {_operands(call)}, which do not fit together"
             ) from error
-        shape = shape_of(var.ty)
-        if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:
-            raise UnsupportedError(
-                f"gives the shape {list(shape)}; every extent must be at least 1 and the whole "
-                f"at most {MAX_ELEMENTS:,} elements"
-            )
-        if self.accepts == FLOAT_ONLY and dtype_of(var.ty) != "float32":
-            raise UnsupportedError(f"gives {dtype_of(var.ty)}; float32 is accepted")
-        return var
+        for shape, dtype in kinds:
+            if not is_accepted_shape(shape):
+                raise UnsupportedError(f"gives the shape {list(shape)}; {SHAPE_RULE}")
+            if len(self.accepts) == 1 and dtype not in self.accepts:
+                raise UnsupportedError(f"gives {dtype}; {self._accepted()}")
+        return variable
 
-    def reshaped(self, value: Any, shape: Sequence[int], name: str) -> Any:
+    def reshaped(self, value: Var, shape: Sequence[int], name: str) -> Var:
         """`value` in another shape, itself if it has it already."""
         if shape_of(value.ty) == tuple(shape):
             return value
         return self.emit(relax.op.reshape(value, tuple(shape)), name)
 
-    def finish(self, outputs: Sequence[str], attributes: Mapping[str, Any]) -> Model:
-        """The model whose `main` computes these source tensors (a tuple if several)."""
-        results = [self.variables[tensor] for tensor in outputs]
-        return self._builder.model(results, outputs, attrs=attributes)
+    def finish(self, outputs: Mapping[Key, str], attributes: Mapping[str, Any]) -> Model:
+        """The model whose `main` computes these tensors, under these names, in this order."""
+        results = [self.read(key) for key in outputs]
+        return self._builder.model(results, [*outputs.values()], attrs=attributes)
+
+    def _accepted(self) -> str:
+        return f"{self.accepts[0]} is accepted" if len(self.accepts) == 1 else "not accepted"
 
 
-def _is_tensor(argument: Any) -> bool:
-    return isinstance(argument.ty, relax.TensorType)
+def value_shape(value: Value) -> tuple[int, ...]:
+    """The shape of an array or a variable."""
+    return value.shape if isinstance(value, np.ndarray) else shape_of(value.ty)
+
+
+def value_dtype(value: Value) -> str:
+    """The element type of an array or a variable."""
+    return str(value.dtype) if isinstance(value, np.ndarray) else dtype_of(value.ty)
+
+
+def _operands(call: Expr) -> str:
+    """Types and shapes of a call's operands, for a message."""
+    kinds = [getattr(operand, "ty", None) for operand in getattr(call, "args", ())]
+    tensors = [kind for kind in kinds if isinstance(kind, relax.TensorType)]
+    shown = " and ".join(f"{dtype_of(kind)} {list(shape_of(kind))}" for kind in tensors)
+    return shown or "of several shapes"

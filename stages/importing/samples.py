@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import dtype_of, storage_dtype
-from stages.importing.arithmetic import quant_limits
-from stages.importing.onnx_reader import QONNX, Node, SourceGraph
+from stages.dialect.dtypes import limits
+from stages.importing.onnx.domains import QONNX
+from stages.importing.onnx.onnx_reader import Node, SourceGraph
+from stages.importing.onnx.source_arithmetic import quant_limits
 from stages.kinds import Model
-from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -67,7 +68,7 @@ def draw_stored(model: Model, parameter: Any, otherwise: Draw | None = None) -> 
     if dtype in ("int32", "int64", "uint32", "uint64"):
         return lambda rng, shape: rng.integers(0, _LARGEST_INDEX, shape, dtype, endpoint=True)
     if dtype != "float32":
-        low, high = limits_of(dtype)
+        low, high = limits(dtype)
         kind = storage_dtype(dtype)
         return lambda rng, shape: rng.integers(low, high, shape, kind, endpoint=True)
     return otherwise or _ODD

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from stages.importing.conventions import IMAGENET, picture_of, pixels_of
+from stages.importing.image_preprocessing import IMAGENET, image_layout, pixels_of
 from stages.kinds import Table
 
 _MOST_CLASSES = 100_000
@@ -25,7 +25,7 @@ def starter_recipe(
 ) -> str:
     """A recipe, as YAML text, that builds the described file for this machine.
 
-    Its `ends`, of `stages.importing.ends`, may be missing where the file is not supported.
+    Its `ends`, of `boundary_operators`, may be missing where the file is not supported.
     `labels` are files of class names by output.
     """
     widths = sorted(
@@ -48,17 +48,17 @@ def starter_recipe(
     layers = description["layers"]
     if layers and not any(layer["activations"] or layer["weights"] for layer in layers):
         lines.append("# it computes in float32; for int8, name samples of its input:")
-        lines.append("# calibration: {data: FOLDER_OF_PICTURES_OR_FILE.npz}")
+        lines.append("# calibration: {data: FOLDER_OF_IMAGES_OR_FILE.npz}")
     for item in description["unsupported"]:
         at = f" at {', '.join(item['layers'][:3])}" if item["layers"] else ""
         lines.append(_comment(f"not supported yet: {item['op']}{at}: {item['why']}"))
     return "\n".join(lines) + "\n"
 
 
-def takes_pictures(description: Table) -> bool:
-    """Whether the file's one input can be a picture."""
+def takes_images(description: Table) -> bool:
+    """Whether the file's one input can be an image."""
     inputs = description["inputs"]
-    return len(inputs) == 1 and picture_of(inputs[0]) is not None
+    return len(inputs) == 1 and image_layout(inputs[0]) is not None
 
 
 def _section(name: str, lines: Iterator[str]) -> list[str]:
@@ -92,9 +92,9 @@ def _inputs(description: Table) -> Iterator[str]:
 
 
 def _numbers(item: Table) -> Iterator[str]:
-    """What an input that is no picture takes."""
+    """What an input that is no image takes."""
     shape = [1 if extent is None else extent for extent in item["shape"]]
-    yield _comment(f"{item['name']} is no picture: doit run takes a .npy or .npz of {shape}")
+    yield _comment(f"{item['name']} is no image: doit run takes a .npy or .npz of {shape}")
 
 
 def _outputs(description: Table, labels: Mapping[str, str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _evaluation(description: Table) -> Iterator[str]:
     classes = _classes(description)
     if not classes or len(description["inputs"]) != 1:
         return
-    folder = "a folder of pictures with labels.csv, or " if takes_pictures(description) else ""
+    folder = "a folder of images with labels.csv, or " if takes_images(description) else ""
     yield _comment(f"for `doit accuracy` name labelled data: {folder}a .npz of images and labels")
     first = ""
     names = description["outputs"][0].get("labels") or [""]

@@ -23,7 +23,7 @@ from stages.kernels.families import (
     TransformedDots,
     WideDots,
 )
-from stages.kernels.methods import BYTE_LIMIT, WORD_BITS
+from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BITS
 from stages.kinds import Table
 
 

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from stages.kernels.groups import WHOLE, Groups
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.kernels.channel_groups import WHOLE, Groups
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.widening import Widened, widened
-from stages.kernels.winograd import WINDOW, Transform, transforms_of
+from stages.kernels.widened_windows import Widened, widened
+from stages.kernels.winograd_transforms import WINDOW, Transform, transforms_of
 
 PHASES = 2
-"""Pixels that windows move by, of the layers whose data may lie in phases."""
-PHASED = 0.9
-"""The part of the time that layers are predicted to take, at most, with data in phases: 0.94 was
+"""Pixels that windows move by, of the layers whose data may be in polyphase layout."""
+POLYPHASE_GAIN = 0.9
+"""The part of the time that layers are predicted to take, at most, in polyphase layout: 0.94 was
 1.04 as timed. No prediction counts that results of joined rows find their places one by one."""
 LEAST_VECTOR = 8
 """Channels of a layer whose pixels are transformed, at least."""
-STACK = 2
-"""Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
+PACKED_ROWS = 2
+"""Rows that are packed as one: a pixel of two, each of one word, is written by one instruction."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class Geometry:
     channels: int
     output_width: int
     height: int = 1
-    """Rows of the output, those of all pictures of a batch."""
+    """Rows of the output, those of all images of a batch."""
     strides: tuple[int, int] = (1, 1)
     unit: int = BLOCK
     """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
     to words, whatever else is."""
-    pictures: int = 1
-    """Pictures of a batch."""
-    stacked: int = 1
+    images: int = 1
+    """Images of a batch."""
+    packed_rows: int = 1
     """Rows of the input that lie one behind the other, as channels of one; window, strides and
     height count these."""
     phases: int = 1
-    """Kinds of rows of the input, by number modulo so many, those of each together."""
+    """Phases of a polyphase layout: input rows of equal number modulo so many lie together."""
     is_unpadded: bool = False
     """Whether pixels have no channels of padding: words go on from one pixel to the next."""
     in_blocks: bool = True
@@ -51,11 +51,11 @@ class Geometry:
     groups: Groups = WHOLE
     """Which channels are multiplied with which."""
     has_matrices: bool = False
-    """Whether each picture has weights of its own."""
+    """Whether each image has weights of its own."""
 
     @property
     def as_unpadded(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose pixels lie close together.
+        """The same layer on an image of few channels whose pixels lie close together.
 
         None where padding adds nothing to a row of a window.
         """
@@ -65,8 +65,8 @@ class Geometry:
         return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
 
     @property
-    def as_stacked(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose rows are stacked by two.
+    def as_row_packed(self) -> Geometry | None:
+        """The same layer on an image of few channels whose rows are packed by two (space to depth).
 
         Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
         window may begin within two rows.
@@ -74,24 +74,24 @@ class Geometry:
         (height, width), (down, right) = self.window, self.strides
         if self.unit != WORD_BYTES or self.channels > WORD_BYTES or self.is_grouped:
             return None
-        if height < STACK or down % STACK:
+        if height < PACKED_ROWS or down % PACKED_ROWS:
             return None
         return replace(
             self,
-            window=(-(-height // STACK), width),
-            strides=(down // STACK, right),
-            stacked=STACK,
+            window=(-(-height // PACKED_ROWS), width),
+            strides=(down // PACKED_ROWS, right),
+            packed_rows=PACKED_ROWS,
         )
 
     @property
-    def as_phased(self) -> Geometry | None:
-        """The same layer on a picture whose rows lie in as many phases as windows move by.
+    def as_polyphase(self) -> Geometry | None:
+        """The same layer on an image in polyphase layout, of as many phases as windows move by.
 
         The rows of a window's next position then follow those of this one, so that no positions
         between two rows of the output are computed in vain. None where windows do not move alike
-        along both axes, and for a batch, whose pictures would lie too far apart.
+        along both axes, and for a batch, whose images would lie too far apart.
         """
-        if self.strides != (PHASES, PHASES) or self.pictures > 1 or self.is_grouped:
+        if self.strides != (PHASES, PHASES) or self.images > 1 or self.is_grouped:
             return None
         if self.channels <= WORD_BYTES:
             return None
@@ -113,7 +113,7 @@ class Geometry:
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
         unit = 1 if self.is_unpadded else max(self.unit, channels_per_word)
-        pixel = self.stacked * -(-self.channels // unit) * unit
+        pixel = self.packed_rows * -(-self.channels // unit) * unit
         return -(-self.window[1] * pixel // channels_per_word)
 
     @property
@@ -124,7 +124,7 @@ class Geometry:
     def widened(self, signature: KernelSignature) -> Widened:
         """What the windows of a tile become where they are widened."""
         unit = 1 if self.is_unpadded else self.unit
-        pixel = self.stacked * -(-self.channels // unit) * unit
+        pixel = self.packed_rows * -(-self.channels // unit) * unit
         return widened(signature.rows, self.window, self.strides[1], pixel, signature.row_unit)
 
     def takes(self, signature: KernelSignature) -> bool:
@@ -133,7 +133,7 @@ class Geometry:
         A tile for all pixels must have these, or half of them; one that is widened must fit.
         """
         if signature.is_transformed:
-            is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
+            is_plain = self.window == (WINDOW, WINDOW) and (self.packed_rows, self.phases) == (1, 1)
             words = self.row_words(signature.channels_per_word) // WINDOW
             is_plain = is_plain and not self.is_grouped and words % signature.step == 0
             return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
@@ -151,7 +151,7 @@ class Geometry:
             rows |= {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):
             return False
-        if signature.is_whole:
+        if signature.covers_layer:
             return self._has_passes(signature.rows)
         return signature.rows <= max(self.output_width, self._positions)
 
@@ -160,23 +160,23 @@ class Geometry:
         rest = tile_count(self._positions, rows) * rows - self._positions
         return rows == self._positions or (rows < self._positions <= 2 * rows and rest <= rows // 4)
 
-    def tiles(self, rows: int, turns: bool = False) -> float:
+    def tiles(self, rows: int, spans_rows: bool = False) -> float:
         """Tiles of so many pixels that an output row needs, on average.
 
         Rows are joined where that takes fewer, as if nobody else needed a wider halo. Where a tile
-        `turns` it goes on from the last pixel of a row to the next one's first.
+        `spans_rows` it goes on from the last pixel of a row to the next one's first.
         """
         by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
-        if turns and not self.has_matrices:
+        if spans_rows and not self.has_matrices:
             by_rows = tile_count(self.height * self.output_width, rows) / self.height
         if rows > self._positions:
             return by_rows
         return min(by_rows, tile_count(self._positions, rows) / self.height)
 
     def squares(self, transform: Transform) -> int:
-        """Tiles of one of Winograd's, of all pictures."""
-        output = self.height // self.pictures, self.output_width
-        return self.pictures * transform.tiles_in(output)
+        """Tiles of one of Winograd's, of all images."""
+        output = self.height // self.images, self.output_width
+        return self.images * transform.tiles_in(output)
 
     def transforms(self, signature: KernelSignature) -> list[Transform]:
         """Those of Winograd's that give a kernel of transformed products enough tiles."""
@@ -187,7 +187,7 @@ class Geometry:
     def _positions(self) -> int:
         """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
         rows cannot be joined (`are_joinable`)."""
-        joinable = are_joinable(self.window, self.strides, self.pictures, self.phases)
+        joinable = are_joinable(self.window, self.strides, self.images, self.phases)
         if self.has_matrices or not joinable:
             return 0
         pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
@@ -195,17 +195,17 @@ class Geometry:
 
 
 def are_joinable(
-    window: Sequence[int], strides: Sequence[int], pictures: int, phases: int = 1
+    window: Sequence[int], strides: Sequence[int], images: int, phases: int = 1
 ) -> bool:
     """Whether the windows of an output row follow those of the row before, at one distance.
 
-    By more than single pixels they do in a single picture: between two lies what is no multiple.
-    Windows that do not overlap have too much in between, unless rows lie in phases.
+    By more than single pixels they do in a single image: between two lies what is no multiple.
+    Windows that do not overlap have too much in between, unless rows are in polyphase layout.
     """
     down, right = strides
     if down != right or down == 1:
         return down == right
-    return pictures == 1 and (down < min(window) or phases == down)
+    return images == 1 and (down < min(window) or phases == down)
 
 
 def tile_count(pixels: int, rows: int) -> int:

@@ -4,8 +4,8 @@ Activations become uint32 [P, Hp, Wp, CW] (plane or sum, padded height and width
 uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window word, channel);
 channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`; where
 bytes are stored in fewer bits (`WeightCode`), words are as many times fewer. Which planes and sums
-there are is what the signature's term plan says: truth tables over levels. Tables and the indices
-into them have the same sizes; see `stages.kernels.tables` for what is in them.
+there are is what the signature's term plan says: truth tables over levels. LUTs and the indices
+into them have the same sizes; see `stages.kernels.lut` for what is in them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa.expanding import REGISTER
+from hw.isa.gfni import REGISTER
 from stages.dialect.calls import storage_dtype
-from stages.dialect.floats import float64_of
+from stages.dialect.float_linear import float64_of
 from stages.kernels.coupling import left_out
-from stages.kernels.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
+from stages.kernels.lut import pack_indices, unpack_indices, unpack_lut
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.tables import pack_indices, unpack_indices, unpack_tables
 from stages.kernels.terms import plane_bits
-from stages.kernels.winograd import Transform, pack_transformed
-from stages.kernels.words import by_channels, in_words
-from stages.options import Encoding
+from stages.kernels.weight_words import by_channels, in_words
+from stages.kernels.winograd_transforms import Transform, pack_transformed
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32, "float16": np.uint32}
@@ -101,7 +101,7 @@ def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     if (stored := signature.stored) is not None:
         planes = _outermost(stored, data)[: len(stored.planes)]
         return unpack_planes(planes, stored.planes, stored.bits)
-    return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
+    return data if signature.lut is None else unpack_lut(data, signature.lut.is_balanced)
 
 
 def pack_weights(signature: KernelSignature, q: Array, transform: Transform | None = None) -> Array:
@@ -109,7 +109,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed (`winograd.py`).
+    and rows of a window are whole words. Those of mac16 are transformed (`winograd_transforms.py`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
     bfloat16, bits in uint16, and of float16 two neighbours are a word.
     """
@@ -127,8 +127,8 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.row_unit) - c)],
     )
     blocks = outputs // signature.channels
-    if (tables := signature.tables) is not None:
-        return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
+    if (lut := signature.lut) is not None:
+        return pack_indices(lut, padded & ((1 << lut.weight_bits) - 1), signature.channels)
     if signature.plan is not None:
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
@@ -165,11 +165,11 @@ def unpack_weights(
         planes = by_channel.reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]
-    tables = signature.tables
-    assert tables is not None
+    lut = signature.lut
+    assert lut is not None
     widened = (packed.shape[0] * signature.channels, kh, kw, words * WORD_BITS)
-    q = unpack_indices(tables, packed, widened)
-    return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
+    q = unpack_indices(lut, packed, widened)
+    return _stored(q, lut.weight_bits, lut.weights)[:o, ..., :c]
 
 
 def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[int, ...]) -> Array:
@@ -183,7 +183,7 @@ def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[in
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:
-    """Weights [N, 64] as `hw.isa.expanding` has them in registers, uint8 [N, 8 * bits].
+    """Weights [N, 64] as `hw.isa.gfni` has them in registers, uint8 [N, 8 * bits].
 
     The first ones are the lowest bits of all bytes, the next ones those above, and so on.
     """
@@ -205,7 +205,7 @@ def _stored(patterns: Array, bits: int, weights: Encoding) -> Array:
     return (patterns ^ sign) - sign
 
 
-def stack_rows(values: Array, count: int) -> Array:
+def pack_rows(values: Array, count: int) -> Array:
     """[N, H, W, C] as [N, H / count, W, count * C]: rows behind one another, as channels of one."""
     n, height, width, channels = values.shape
     rows = values.reshape(n, height // count, count, width, channels)
@@ -216,7 +216,7 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan or the tables themselves, level pair by level pair, less what coupled words
+    of the term plan or the LUTs themselves, level pair by level pair, less what coupled words
     leave out. Sums of floats are float32 of sums in float64: kernels round after every product.
     """
     if signature.products is not None:

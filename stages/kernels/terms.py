@@ -5,7 +5,7 @@ level `l` is set. The raw binary digits of a 2-bit level are the planes 0b1010 a
 are recodings (complements, ternary digits), made where levels are packed. A term counts the bits of
 one logic operation on planes. A plan's sum over terms equals the product up to a factor, a function
 of the activation (summed per pixel where levels are packed) and one of the weight (part of the
-bias): section 1 of the synthesis notes.
+bias): `stages/synthesizing/method.md`, "Term plans".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 Op = Literal["and", "xor", "choose_a", "choose_w"]

@@ -10,31 +10,24 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
-from stages.kernels.geometry import PHASED, Geometry
-from stages.kernels.groups import groups_of
-from stages.kernels.measured import Subject, Workload, pick, products_problem
-from stages.kernels.offers import (
-    LINE,
-    Method,
-    Offer,
-    Problem,
-    from_table,
-    holding,
-    on_bytes,
-    products_for,
-    weight_limit_of,
-)
-from stages.kernels.packings import packed_as
-from stages.kernels.tables import ENTRIES, GROUP
+from stages.kernels.channel_groups import groups_of
+from stages.kernels.geometry import POLYPHASE_GAIN, Geometry
+from stages.kernels.kernel_candidates import LINE, KernelCandidate, Method, from_table
+from stages.kernels.lut import ENTRIES, GROUP
+from stages.kernels.packing_choices import packed_as
+from stages.kernels.problems import Problem
+from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
 from stages.kernels.terms import encoding_of
+from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
-from stages.options import Algorithm, Packing
+from stages.layer_options import Algorithm, Packing
+from stages.nodes import VarBinding
 
-_ON_BITS: dict[Algorithm | None, str] = {
+_ON_BITS: dict[Method | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
@@ -105,9 +98,9 @@ class Layer:
         """What it is called where kernels for a problem are chosen."""
         return Workload(problem, self.geometry, self.weight.shape[0])
 
-    def offered(self, offers: Table) -> list[Offer]:
+    def offered(self, offers: Table) -> list[KernelCandidate]:
         """The kernels there are for its product."""
-        return holding(from_table(offers[self.problem.name]), self.numerators)
+        return storable(from_table(offers[self.problem.name]), self.numerators)
 
     @property
     def numerators(self) -> np.ndarray[Any, Any]:
@@ -125,7 +118,7 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     return bits_obstacle(layer.data_dtype, layer.weight_dtype, layer.attrs)
 
 
-def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
+def layer_of(binding: VarBinding, weight: np.ndarray[Any, Any]) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
     height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
@@ -134,8 +127,8 @@ def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
-def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Method:
-    """The recipe's wish where there is one, else the algorithm of the kernel picked."""
+def choose(layer: Layer, wanted: Method | None, offers: Table, choices: Table) -> Method:
+    """The recipe's override where there is one, else the algorithm of the kernel picked."""
     obstacle = bitserial_obstacle(layer)
     if wanted in _ON_BITS and obstacle:
         raise StageError(
@@ -164,9 +157,9 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """
     if any(map(bitserial_obstacle, readers)):
         return None
-    works = [layer.workload(layer.problem.name) for layer in readers]
+    candidates = [layer.workload(layer.problem.name) for layer in readers]
     offered = [layer.offered(offers) for layer in readers]
-    costs = list(map(_costs, works, offered))
+    costs = list(map(_costs, candidates, offered))
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if len(set(own)) == 1:
         return None
@@ -175,30 +168,37 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
         alone += readers[0].table_lines * _table_line(readers[0], offered[0])
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
-    if "mac8" in totals and (phased := _in_phases(works, offered)) < PHASED * totals["mac8"]:
+    if (
+        "mac8" in totals
+        and (phased := _in_phases(candidates, offered)) < POLYPHASE_GAIN * totals["mac8"]
+    ):
         totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
 
 
-def _table_line(layer: Layer, offers: Sequence[Offer]) -> float:
-    """Cycles for 64 bytes of tables; those that the second cache does not hold go to memory, and
+def _table_line(layer: Layer, offers: Sequence[KernelCandidate]) -> float:
+    """Cycles for 64 bytes of tables; those that the L2 cache does not hold go to memory, and
     come from there."""
-    is_far = any(layer.table_lines * LINE > offer.second for offer in offers)
-    return TABLE_LINE + is_far * 2 * max((offer.memory for offer in offers), default=0.0)
+    is_far = any(layer.table_lines * LINE > offer.l2_bytes for offer in offers)
+    return TABLE_LINE + is_far * 2 * max(
+        (offer.memory_line_cycles for offer in offers), default=0.0
+    )
 
 
-def _in_phases(works: Sequence[Workload], offered: Sequence[Sequence[Offer]]) -> float:
+def _in_phases(
+    candidates: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]
+) -> float:
     """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""
     total = 0.0
-    for work, offers in zip(works, offered, strict=True):
-        if (geometry := work.geometry.as_phased) is None:
+    for work, offers in zip(candidates, offered, strict=True):
+        if (geometry := work.geometry.as_polyphase) is None:
             return inf
         total += _costs(replace(work, geometry=geometry), offers).get("mac8", inf)
     return total
 
 
-def _costs(work: Workload, offers: Sequence[Offer]) -> dict[Method, float]:
+def _costs(work: Workload, offers: Sequence[KernelCandidate]) -> dict[Method, float]:
     """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
     costs = dict[Method, float]()
     for offer in offers:
@@ -208,7 +208,7 @@ def _costs(work: Workload, offers: Sequence[Offer]) -> dict[Method, float]:
     return costs
 
 
-def _way(offer: Offer) -> Method:
+def _way(offer: KernelCandidate) -> Method:
     """What legalizing calls an offer's algorithm: on bytes it is one."""
     return "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
 
@@ -219,8 +219,8 @@ def subject(
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
     if wanted in ON_BYTES or bitserial_obstacle(layer):
-        algorithms = on_bytes(layer.numerators, products.geometry.strides, wanted)
-        offered = products_for(offers, layer.activation_bits, layer.numerators, algorithms)
+        algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
+        offered = byte_candidates(offers, layer.activation_bits, layer.numerators, algorithms)
         return Subject((products,), tuple(offered))
     offered = layer.offered(offers)
     allowed = [offer for offer in offered if wanted in (None, offer.algorithm)]

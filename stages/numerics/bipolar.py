@@ -5,9 +5,9 @@ Source: larq_compute_engine/core/bconv2d/output_transform.h.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from stages.dialect.calls import Attrs
 from stages.dialect.elementwise import by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value
 from stages.numerics.tflite import round_away
@@ -30,7 +30,7 @@ def sign(m: Numbers, x: Value) -> Value:
     return m.where(x >= m.constant(0.0, "float32"), one, -one)
 
 
-def _result(_dtypes: Sequence[str], attrs: Mapping[str, Any]) -> str:
+def _result(_dtypes: Sequence[str], attrs: Attrs) -> str:
     return str(attrs["dtype"])
 
 

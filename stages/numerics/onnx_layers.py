@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from tvm import te, tirx
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
+from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.infer import output_size
 from stages.dialect.processor import nearest
 from stages.dialect.registry import register
-from stages.dialect.windows import pad_spatial, windows
+from stages.kinds import Array
+from stages.nodes import Index, Scalar, Tensor, TensorType
 
-Array = np.ndarray[Any, Any]
 
-
-def _infer_sums(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _infer_sums(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     shape, kernel, padding = shape_of(types[0]), attrs["kernel"], attrs["padding"]
     if len(shape) != 4 or dtype_of(types[0]) != "float32":
         raise ValueError(f"data of {dtype_of(types[0])} {list(shape)}; float32 NHWC is expected")
@@ -33,17 +32,17 @@ def _infer_sums(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 def _legalize_sums(
-    data: Any,
+    data: Tensor,
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
     accumulator: str,
-) -> Any:
+) -> Tensor:
     top, left, bottom, right = padding
     n, h, w, c = (int(extent) for extent in data.shape)
 
-    def inside(b: Any, y: Any, x: Any, k: Any) -> Any:
+    def inside(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         value = data[b, y - top, x - left, k].astype(accumulator)
         if not any(padding):
             return value
@@ -92,7 +91,7 @@ def window_sum2d(
     return total
 
 
-def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def _infer_softmax(types: Sequence[TensorType], _attrs: Attrs) -> TensorType:
     if dtype_of(types[0]) not in ("int8", "uint8"):
         raise ValueError(f"data of {dtype_of(types[0])}; int8 and uint8 are expected")
     if dtype_of(types[1]) != "float32" or shape_of(types[1]) != (256,):
@@ -100,7 +99,7 @@ def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
     return types[0]
 
 
-def softmax_place(value: Any, largest: Any) -> Any:
+def softmax_place(value: Index, largest: Index) -> Index:
     """Where the exponential of a byte is in the table, of a row with some largest one."""
     return value + 255 - largest
 
@@ -109,7 +108,9 @@ SNAP = 3.0 * 2**10
 """Added to a float64 below 2^10 and taken off again, it leaves 41 bits behind the point."""
 
 
-def softmax_levels(power: Any, total: Any, dtype: str, *, levels: float, zero_point: int) -> Any:
+def softmax_levels(
+    power: Scalar, total: Scalar, dtype: str, *, levels: float, zero_point: int
+) -> Scalar:
     """The byte of an exponential in a row with some total, as an expression.
 
     The quotient is a product by the row's reciprocal. That is off by 2^-44 at most, while a
@@ -123,18 +124,18 @@ def softmax_levels(power: Any, total: Any, dtype: str, *, levels: float, zero_po
     return tirx.min(value, tirx.const(np.iinfo(dtype).max, "int32")).astype(dtype)
 
 
-def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) -> Any:
+def _legalize_softmax(data: Tensor, table: Tensor, *, levels: float, zero_point: int) -> Tensor:
     *outer, depth = (int(extent) for extent in data.shape)
     r, s = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
     largest = te.compute(outer, lambda *i: te.max(data[(*i, r)].astype("int32"), axis=r))
 
-    def entry(i: Sequence[Any]) -> Any:
+    def entry(i: Sequence[Scalar]) -> Scalar:
         return table[softmax_place(data[tuple(i)].astype("int32"), largest[tuple(i[:-1])])]
 
     exps = te.compute(data.shape, lambda *i: entry(i), name="exps")
     total = te.compute(outer, lambda *i: te.sum(exps[(*i, s)], axis=s), name="total")
 
-    def at(*i: Any) -> Any:
+    def at(*i: Scalar) -> Scalar:
         dtype = str(data.dtype)
         return softmax_levels(exps[i], total[i[:-1]], dtype, levels=levels, zero_point=zero_point)
 

@@ -22,20 +22,17 @@ What no rule fits stays a float island between dequantize_linear and quantize_li
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.kinds import Model
-from stages.numerics import qdq_integers, qdq_onnx
-from stages.numerics.qdq_rewriting import Rewriting
-from stages.numerics.session import ATTRIBUTE, PLAIN, Session, islands_of, written
+from stages.nodes import Call, Expr, Var
+from stages.numerics import qdq_integers, qdq_onnx, qdq_onnx_pools
+from stages.numerics.linear_quantizers import dequantize_linear, quantize_linear
+from stages.numerics.onnx_islands import ATTRIBUTE, NOTHING_KNOWN, Session, islands_of, written
+from stages.numerics.qdq_rewriter import QdqRewriter
 
-QUANTIZE = "relax.qnn.quantize_linear"
-DEQUANTIZE = "relax.qnn.dequantize_linear"
 
-
-def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
+def to_integers(model: Model, numerics: str, session: Session = NOTHING_KNOWN) -> Model:
     """`model` with its QDQ islands turned into integer operators; attributes of `main` are kept.
 
     `model` is a `main` whose quantizers are `qnn.quantize_linear` and `qnn.dequantize_linear` with
@@ -44,7 +41,7 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     `session` is what else ONNX Runtime knows of the graph.
     """
     main = model.module["main"]
-    graph = Rewriting(model, session)
+    graph = QdqRewriter(model, session)
     for binding in bindings_of(main):
         _visit(graph, binding.var, binding.value, numerics)
     outputs = [graph.value(output) for output in outputs_of(main)]
@@ -59,15 +56,15 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     return graph.builder.model(outputs, output_names(model), attrs=attrs)
 
 
-def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
+def _visit(graph: QdqRewriter, variable: Var, value: Expr, numerics: str) -> None:
     """Apply the first rule that fits a binding of the source."""
-    if is_op(value, DEQUANTIZE):
+    if is_op(value, dequantize_linear.name):
         graph.note_dequantized(variable, value)
-    elif is_op(value, QUANTIZE):
+    elif is_op(value, quantize_linear.name):
         grid = graph.grid(value)
         if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
             return
-        result = qdq_integers.same_or_table(graph, value.args[0], grid, variable)
+        result = qdq_integers.same_or_lut(graph, value.args[0], grid, variable)
         graph.target = str(variable.name)
         if result is None and numerics == "onnx" and grid.is_byte:
             result = qdq_onnx.fused(graph, value.args[0], grid)
@@ -75,10 +72,10 @@ def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
             graph.values[variable] = result
     else:
         qdq_integers.move(graph, variable, value)
-        if variable.name in graph.session.reductions:
-            qdq_onnx.reduce(graph, variable, value)
+        if variable.name in graph.session.reductions and isinstance(value, Call):
+            qdq_onnx_pools.reduce(graph, variable, value)
 
 
-def _is_whole(call: Any, limits: tuple[int, int]) -> bool:
+def _is_whole(call: Call, limits: tuple[int, int]) -> bool:
     """Whether a quantizer uses every integer of its dtype."""
     return (int(call.attrs["low"]), int(call.attrs["high"])) == limits

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import remap, variables_in
 from stages.graph.interpret import by_element
+from stages.kinds import Array
+from stages.nodes import Call, Expr, Op, Var
 from stages.numerics import qlinear
-from stages.numerics.grid import Grid, every_byte
-from stages.numerics.linear import FLOAT
-from stages.numerics.qdq_rewriting import Quantized, Rewriting
+from stages.numerics.linear_quantizers import FLOAT
+from stages.numerics.qdq_graph import Quantized
+from stages.numerics.qdq_rewriter import QdqRewriter
+from stages.numerics.quantization_grid import Grid, every_byte
 from stages.numerics.rescale import table
 
-Array = np.ndarray[Any, Any]
-
-_MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile
-    repeat flip split"""
-MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
-"""Operators that choose and move values of their first operand."""
-RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 LONGEST_CHAIN = 64
 
 
-def move(graph: Rewriting, variable: Any, value: Any) -> None:
+def move(graph: QdqRewriter, variable: Var, value: Expr) -> None:
     """Compute on integers what only moves, chooses or compares dequantized values."""
     if isinstance(value, relax.Var) and value in graph.quantized:
         graph.quantized[variable] = graph.quantized[value]
@@ -41,34 +35,34 @@ def move(graph: Rewriting, variable: Any, value: Any) -> None:
         _move_call(graph, variable, value)
 
 
-def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
+def _move_call(graph: QdqRewriter, variable: Var, call: Call) -> None:
     operands = [graph.quantized.get(each) for each in variables_in(call)]
     first = operands[0] if operands else None
     if first is None:
         return
     name = str(call.op.name)
-    if name == "relax.permute_dims" and call.attrs.axes is not None:
+    if name == names.PERMUTE_DIMS and call.attrs.axes is not None:
         axes = tuple(int(axis) for axis in call.attrs.axes)
         _note(graph, variable, _on(graph, call), first.grid.transposed(axes))
-    elif name in RESHAPES:
+    elif name in names.RESHAPES:
         grid = first.grid.reshaped(shape_of(call.args[0].ty), shape_of(variable.ty))
         if grid is not None:
             _note(graph, variable, _on(graph, call), grid)
     elif not first.grid.is_per_tensor:
         return
-    elif name in MOVES:
+    elif name in names.MOVEMENTS:
         _note(graph, variable, _on(graph, call), first.grid)
-    elif name in ("relax.argmax", "relax.argmin") and first.grid.factor > 0:
+    elif name in (names.ARGMAX, names.ARGMIN) and first.grid.factor > 0:
         graph.values[variable] = graph.builder.emit(_on(graph, call), str(variable.name))
-    elif name in ("relax.maximum", "relax.minimum", "relax.concat", "relax.stack"):
+    elif name in (names.MAXIMUM, names.MINIMUM, names.CONCAT, names.STACK):
         if all(each is not None and each.grid.same(first.grid) for each in operands):
             _note(graph, variable, _on(graph, call), first.grid)
-    elif name == "relax.nn.relu":
+    elif name == names.RELU:
         low, high = max(first.grid.limits[0], first.grid.point), first.grid.limits[1]
         clipped = relax.op.clip(first.value, low, high)
         is_idle = low == first.grid.limits[0]
         _note(graph, variable, first.value if is_idle else clipped, first.grid)
-    elif name == "relax.nn.max_pool2d" and _is_plain_pool(call):
+    elif name == names.MAX_POOL2D and _is_plain_pool(call):
         attrs = call.attrs
         arguments = (attrs.pool_size, attrs.strides, attrs.padding)
         windows = [[int(extent) for extent in each] for each in arguments]
@@ -76,7 +70,7 @@ def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
         graph.quantized[variable] = Quantized(pooled, first.grid)
 
 
-def _is_plain_pool(call: Any) -> bool:
+def _is_plain_pool(call: Call) -> bool:
     attrs = call.attrs
     return (
         str(attrs.layout) == "NCHW"
@@ -85,7 +79,7 @@ def _is_plain_pool(call: Any) -> bool:
     )
 
 
-def _on(graph: Rewriting, call: Any) -> Any:
+def _on(graph: QdqRewriter, call: Call) -> Expr:
     """A call on the integers that its operands dequantize."""
     mapping = {
         each: graph.quantized[each].value if each in graph.quantized else graph.value(each)
@@ -94,13 +88,13 @@ def _on(graph: Rewriting, call: Any) -> Any:
     return remap(call, mapping)
 
 
-def _note(graph: Rewriting, variable: Any, value: Any, grid: Grid) -> None:
-    if not isinstance(value, relax.Var):
-        value = graph.builder.emit(value, str(variable.name))
-    graph.quantized[variable] = Quantized(value, grid)
+def _note(graph: QdqRewriter, variable: Var, value: Expr, grid: Grid) -> None:
+    name = str(variable.name)
+    kept = value if isinstance(value, Var) else graph.builder.emit(value, name)
+    graph.quantized[variable] = Quantized(kept, grid)
 
 
-def same_or_table(graph: Rewriting, variable: Any, out: Grid, result: Any) -> Any | None:
+def same_or_lut(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Var | None:
     """Integers on grid `out` of an old float variable that depends on one byte alone."""
     direct = graph.quantized.get(variable)
     if direct is not None and direct.grid.same(out):
@@ -124,19 +118,19 @@ def same_or_table(graph: Rewriting, variable: Any, out: Grid, result: Any) -> An
     )
     name = str(result.name)
     entries = np.ascontiguousarray(np.broadcast_to(entries, (256,)))
-    return table_of(graph, quantized.value, entries, name)
+    return lut_of(graph, quantized.value, entries, name)
 
 
-def table_of(graph: Rewriting, data: Any, entries: Array, name: str) -> Any:
+def lut_of(graph: QdqRewriter, data: Var, entries: Array, name: str) -> Var:
     """`entries` [256] looked up for every byte of `data`."""
     values = graph.builder.tensor(f"{name}.table", entries)
     return graph.builder.emit(table(data, values), name)
 
 
-def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
+def _chain(graph: QdqRewriter, variable: Var) -> tuple[Var, list[Var]] | None:
     """The one dequantized variable behind a float variable, and the chain from it in order."""
-    roots: list[Any] = []
-    order: list[Any] = []
+    roots: list[Var] = []
+    order: list[Var] = []
     waiting = [variable]
     while waiting:
         current = waiting.pop()
@@ -164,13 +158,13 @@ def _is_scalar(tensor: Array) -> bool:
     return bool(tensor.size) and bool((tensor == tensor.reshape(-1)[0]).all())
 
 
-def _is_pointwise(call: Any) -> bool:
+def _is_pointwise(call: Call) -> bool:
     name = str(call.op.name) if isinstance(call.op, Op) else ""
     is_pointwise = name in ELEMENTWISE and not WHOLE.get(name)
     return is_pointwise and dtype_of(call.ty) in (*FLOAT, "bool")
 
 
-def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:
+def _evaluate(graph: QdqRewriter, order: list[Var], values: dict[Var, Array]) -> dict[Var, Array]:
     """The values of a chain for all 256 values of its root, by the operators' meanings."""
     for variable in order:
         call = graph.expressions[variable]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
-from stages.numerics import linear, qlinear
+from stages.kinds import Array
+from stages.nodes import Call, Var
+from stages.numerics import linear_quantizers, qlinear
+from stages.numerics.qdq_graph import QdqGraph, Quantized
 
-if TYPE_CHECKING:
-    from stages.numerics.qdq_rewriting import Quantized, Rewriting
-
-Array = np.ndarray[Any, Any]
-CONV, MATMUL = "relax.nn.conv2d", "relax.matmul"
+CONV, MATMUL = names.CONV2D, names.MATMUL
 _NARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 9))
 
 
@@ -22,8 +21,8 @@ _NARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1
 class Product:
     """A convolution or matrix product of quantized operands, not emitted yet."""
 
-    call: Any
-    variable: Any
+    call: Call
+    variable: Var
     data: Quantized
     weight: Quantized
 
@@ -44,7 +43,7 @@ class Product:
         shape = (-1,) if scale.size > 1 else ()
         return np.asarray((self.data.grid.factor * scale).reshape(shape), np.float32)
 
-    def sums(self, graph: Rewriting, bias: Any | None) -> Any:
+    def sums(self, graph: QdqGraph, bias: Var | None) -> Var:
         """Emit the accumulators, with an int32 bias [O] added."""
         operands = (graph.builder, self.layer, self.data.value, self.weight.value, bias)
         data, weight = self.data.grid.point, self.weight.grid.offset or 0
@@ -62,7 +61,7 @@ class Product:
         )
 
 
-def product_of(graph: Rewriting, variable: Any) -> Product | None:
+def product_of(graph: QdqGraph, variable: Var) -> Product | None:
     """The product that computes an old variable, if integers can."""
     call = graph.expressions.get(variable)
     if call is None or not (is_op(call, CONV) or is_op(call, MATMUL)):
@@ -86,7 +85,7 @@ def _fits(product: Product) -> bool:
     return weight.is_per_tensor or (len(shape) == 2 and weight.along(1, 2))
 
 
-def accumulated(graph: Rewriting, variable: Any) -> Any | None:
+def accumulated(graph: QdqGraph, variable: Var) -> Var | None:
     """The float value of an old product: exact sums, scaled once; None if it is none."""
     product = product_of(graph, variable)
     if product is None:
@@ -94,5 +93,7 @@ def accumulated(graph: Rewriting, variable: Any) -> Any | None:
     name, sums = product.layer, product.sums(graph, None)
     unit = graph.builder.tensor(f"{name}.unit", product.factor)
     zero = graph.builder.tensor(f"{name}.zero", np.zeros((), np.int32))
-    result = graph.builder.emit(linear.dequantize_linear(sums, unit, zero), f"{name}.float")
+    result = graph.builder.emit(
+        linear_quantizers.dequantize_linear(sums, unit, zero), f"{name}.float"
+    )
     return qlinear.nchw(graph.builder, result, name) if product.is_conv else result

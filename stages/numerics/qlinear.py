@@ -8,36 +8,27 @@ windows are NCHW as in ONNX; the dialect's convolutions are NHWC, hence the tran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
 from stages.dialect.calls import shape_of
-from stages.dialect.numbers import NUMPY
-from stages.numerics import linear, onnx, onnx_layers, onnx_tables
-from stages.numerics.grid import Grid, limits_of
+from stages.dialect.dtypes import limits
+from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
+from stages.nodes import Var
+from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
+from stages.numerics.binding_target import BindingTarget
+from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
-
-Array = np.ndarray[Any, Any]
-
-
-class Emitter(Protocol):
-    """Where bindings and parameters go: `ModelBuilder`, or an importer's own builder."""
-
-    def emit(self, expr: Any, name: str) -> Any:
-        """Bind an expression to a new variable."""
-
-    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Any:
-        """A new parameter."""
 
 
 def convolution(
-    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    to: BindingTarget, layer: str, data: Var, weight: Var, bias: Var | None, *,
     data_zero_point: int, weight_zero_point: int, strides: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """Accumulators of NCHW data and OIHW weights, NHWC int32; `bias` is int32 [O].
 
     Padded positions hold the data's zero point.
@@ -58,9 +49,9 @@ def convolution(
 
 
 def product(
-    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    to: BindingTarget, layer: str, data: Var, weight: Var, bias: Var | None, *,
     data_zero_point: int, weight_zero_point: int,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """Accumulators int32 of data [..., K] and weights [K, O] or [..., K, O].
 
     `bias` is int32 and broadcasts.
@@ -86,7 +77,7 @@ def product(
     return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
 
 
-def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
+def moved(to: BindingTarget, data: Var, zero_point: int, name: str) -> Var:
     """`q - zero_point`, int32."""
     wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
     if zero_point == 0:
@@ -95,7 +86,7 @@ def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
     return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
 
 
-def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid) -> Any:
+def rescaled(to: BindingTarget, layer: str, accumulator: Var, factor: Array, out: Grid) -> Var:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
@@ -112,20 +103,20 @@ def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Ar
     return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
 
 
-def nhwc(to: Emitter, data: Any, layer: str) -> Any:
+def nhwc(to: BindingTarget, data: Var, layer: str) -> Var:
     """NCHW data as NHWC."""
     return to.emit(relax.op.permute_dims(data, [0, 2, 3, 1]), f"{layer}.nhwc")
 
 
-def nchw(to: Emitter, data: Any, layer: str) -> Any:
+def nchw(to: BindingTarget, data: Var, layer: str) -> Var:
     """NHWC data as NCHW."""
     return to.emit(relax.op.permute_dims(data, [0, 3, 1, 2]), f"{layer}.nchw")
 
 
 def max_pool(
-    to: Emitter, layer: str, data: Any, kernel: Sequence[int], strides: Sequence[int],
+    to: BindingTarget, layer: str, data: Var, kernel: Sequence[int], strides: Sequence[int],
     padding: Sequence[int],
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """The largest integer of NCHW windows; padding never wins."""
     call = integer.max_pool2d(
         nhwc(to, data, layer), kernel=[*kernel], strides=[*strides], padding=[*padding]
@@ -133,7 +124,7 @@ def max_pool(
     return nchw(to, to.emit(call, layer), layer)
 
 
-def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: Grid) -> Any:
+def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid, out: Grid) -> Var:
     """QLinearGlobalAveragePool of NCHW: integer sums, scale `xs / (ys * (H * W))`."""
     height, width = shape_of(data.ty)[2:]
     call = integer.sum_pool2d(
@@ -149,15 +140,15 @@ def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: 
 
 
 def average(
-    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], offset: int = 0,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
     windows = ([*kernel], [*strides], [*padding])
     divided = _divided(to, layer, data, count, grids[0], [windows])
     out = grids[1]
     low, high = out.limits
-    call = onnx.quantize_inside(
+    call = onnx_elementwise.quantize_inside(
         divided,
         to.tensor(f"{layer}.scale", out.scale.reshape(())),
         zero_point=out.point,
@@ -170,9 +161,9 @@ def average(
 
 
 def average_of_floats(
-    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], by_columns: bool,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """AveragePool of floats between quantizers: the zero point comes after the rounding.
 
     Windows are added up row by row, or `by_columns` each column first.
@@ -187,18 +178,18 @@ def average_of_floats(
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
     point = to.tensor(f"{layer}.out_zero_point", np.array(out.point, out.dtype))
-    call = linear.quantize_linear(divided, scale, point, low=low, high=high)
+    call = linear_quantizers.quantize_linear(divided, scale, point, low=low, high=high)
     return to.emit(call, f"{layer}.quantized")
 
 
 def _divided(
-    to: Emitter, layer: str, data: Any, count: Array, grid: Grid,
+    to: BindingTarget, layer: str, data: Var, count: Array, grid: Grid,
     windows: Sequence[tuple[list[int], list[int], list[int]]],
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
     scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
     zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
-    sums = to.emit(linear.dequantize_linear(data, scale, zero_point), f"{layer}.float")
+    sums = to.emit(linear_quantizers.dequantize_linear(data, scale, zero_point), f"{layer}.float")
     for kernel, strides, padding in windows:
         call = onnx_layers.window_sum2d(
             sums, kernel=kernel, strides=strides, padding=padding, accumulator="float32"
@@ -207,9 +198,9 @@ def _divided(
     return to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
 
 
-def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
+def softmax(to: BindingTarget, layer: str, data: Var, grid: Grid, out: Grid) -> Var:
     """QLinearSoftmax of bytes along the last axis."""
-    entries = onnx_tables.exponentials(grid.factor, shape_of(data.ty)[-1])
+    entries = onnx_luts.exponentials(grid.factor, shape_of(data.ty)[-1])
     call = onnx_layers.qlinear_softmax(
         data,
         to.tensor(f"{layer}.table", entries),
@@ -220,9 +211,9 @@ def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
 
 
 def add(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`.
 
     MLAS adds up the right operand first, or the left one where it alone holds a single value along
@@ -240,27 +231,29 @@ def add(
     low, high = out.limits
     fits = bool(max(*ratios) <= 2**18 and abs(fixed) <= 2**29)  # of bytes, moved by as much at most
     operands.append(to.tensor(f"{layer}.fixed", fixed))
-    call = onnx.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
+    call = onnx_elementwise.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
     return to.emit(call, layer)
 
 
 def add_of_computed(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, scales: Sequence[Any], points: Sequence[Any],
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, scales: Sequence[Var], points: Sequence[Var],
     dtype: str,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """`add` where scales and zero points are computed: float32 scalars of both operands and the
     result, points as float32."""
     ratios = [
         to.emit(relax.op.divide(each, scales[2]), f"{layer}.{side}_ratio")
         for side, each in zip(("lhs", "rhs"), scales, strict=False)
     ]
-    fixed = onnx.qlinear_add_fixed(ratios[0], points[0], ratios[1], points[1], points[2])
+    fixed = onnx_elementwise.qlinear_add_fixed(
+        ratios[0], points[0], ratios[1], points[1], points[2]
+    )
     operands = [*_as_added(lhs, rhs, *ratios), to.emit(fixed, f"{layer}.fixed")]
-    low, high = limits_of(dtype)
-    return to.emit(onnx.qlinear_add(*operands, low=low, high=high), layer)
+    low, high = limits(dtype)
+    return to.emit(onnx_elementwise.qlinear_add(*operands, low=low, high=high), layer)
 
 
-def _as_added(lhs: Any, rhs: Any, lhs_ratio: Any, rhs_ratio: Any) -> list[Any]:
+def _as_added(lhs: Var, rhs: Var, lhs_ratio: Var, rhs_ratio: Var) -> list[Var]:
     """Operands and their ratios, the one in front that is added last."""
     if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
         return [rhs, lhs, rhs_ratio, lhs_ratio]
@@ -278,13 +271,13 @@ def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:
 
 
 def multiply(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     low, high = out.limits
     ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
-    call = onnx.qlinear_mul(
+    call = onnx_elementwise.qlinear_mul(
         lhs,
         rhs,
         to.tensor(f"{layer}.ratio", ratio),

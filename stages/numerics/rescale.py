@@ -10,8 +10,7 @@ import numpy as np
 from stages.dialect.calls import BYTES
 from stages.dialect.elementwise import by_attribute, elementwise
 from stages.dialect.numbers import Numbers, Value
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 MOST_MISSED = 6
 """Integers a channel that a line may miss: each takes a comparison and an addition."""
@@ -68,7 +67,7 @@ def _line(missed: int) -> Callable[..., Any]:
     return line
 
 
-LINES: Sequence[Callable[..., Any]] = [_line(missed) for missed in range(MOST_MISSED + 1)]
+AFFINE_RESCALES: Sequence[Callable[..., Any]] = [_line(missed) for missed in range(MOST_MISSED + 1)]
 """The operators `line0`, `line1` and so on, by how many integers they miss."""
 
 

@@ -10,11 +10,11 @@ from dataclasses import asdict
 
 from hw.profile import Hardware
 from stages.kinds import Golden, HeldFiles, Model, Table
-from stages.numerics.session import islands_of
+from stages.numerics.onnx_islands import islands_of
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
-from stages.packaging.compiling import Memo
-from stages.packaging.graph import program_of
+from stages.packaging.compiling.kernel_objects import Memo
+from stages.packaging.files.package_files import assemble
+from stages.packaging.program_builder import program_of
 
 __all__ = ["run"]
 

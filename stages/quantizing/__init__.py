@@ -2,42 +2,140 @@
 
 Between two quantized layers scale, bias, normalization and activation become thresholds or
 requantization, exact against the source's own arithmetic. What has no integer form stays in float.
+A pre-quantized model, and a float one, keeps its operators and gets the forms that kernels take.
 """
 
 from __future__ import annotations
 
-from stages.graph.composites import is_plain
-from stages.graph.simplifying import simplify
+from functools import partial
+
+from stages.dialect.float_linear import Half
+from stages.graph.composites import is_prequantized
+from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
+from stages.graph.simplify_graph import SimplifyGraph
 from stages.kinds import Model
 from stages.options import QuantizeOptions
-from stages.quantizing.batches import always_apart, apart
-from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
-from stages.quantizing.columns import even_columns
-from stages.quantizing.floating import floated
-from stages.quantizing.halves import halved
-from stages.quantizing.matrices import on_kernels
-from stages.quantizing.of_one_byte import of_one_byte
-from stages.quantizing.opening import opened
-from stages.quantizing.rewrite import rewrite
-from stages.quantizing.turning import turned
-from stages.quantizing.unrowing import unrowed
+from stages.quantizing.fit_matrix_products import FitMatrixProducts
+from stages.quantizing.fuse_byte_functions import FuseByteFunctions
+from stages.quantizing.lift_rows import LiftRows
+from stages.quantizing.move_channels_last import MoveChannelsLast
+from stages.quantizing.negate_falling_channels import NegateFallingChannels
+from stages.quantizing.pad_columns import PadColumns
+from stages.quantizing.quantize_layers import QuantizeLayers
+from stages.quantizing.rescale_in_float32 import RescaleInFloat32
+from stages.quantizing.round_to_halves import RoundToHalves
+from stages.quantizing.sink_reshapes import SinkReshapes
+from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 
-__all__ = ["check", "run"]
+__all__ = ["check", "passes", "run"]
 
 DEFAULT = QuantizeOptions()
 
+WITH_QUANTIZERS: Passes = (
+    PassRow(
+        LiftRows,
+        "computes on pictures of one row what computes on rows between them",
+        "layers are quantized on pictures: reshapes between them would end every chain of steps",
+    ),
+    PassRow(
+        SplitWholeBatch,
+        "has main compute one picture of a batch",
+        "the layers behind it are quantized for one picture alone",
+    ),
+    PassRow(
+        QuantizeLayers,
+        "makes integer operators of layers between quantizers, float ones of the others",
+        "the source's own steps are still there, from which exact thresholds are computed",
+    ),
+    PassRow(
+        NegateFallingChannels,
+        "negates the weights of channels whose thresholds fall",
+        "there are thresholds now, and weights are still as they are stored",
+    ),
+)
+"""The passes of a network that comes with quantizers."""
 
-def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
+PREQUANTIZED: Passes = (
+    PassRow(
+        SimplifyGraph,
+        "joins and drops transposes, computes what is constant",
+        "weights that are transposed or scaled must be constants for the three that follow",
+    ),
+    PassRow(
+        MoveChannelsLast,
+        "puts float convolutions and pools between transposes, products on rows",
+        "a product of constant weights is taken here, before those of computed ones are looked for",
+    ),
+    PassRow(
+        FitMatrixProducts,
+        "makes products of computed matrices those of bytes or floats that kernels compute",
+        "the subtraction of zero points still stands in front of the product",
+    ),
+    PassRow(
+        PadColumns,
+        "adds columns to products of computed matrices that stay in loops",
+        "only those are left that no kernel computes",
+    ),
+    PassRow(
+        SimplifyGraph,
+        "joins and drops the transposes of the passes above",
+        "most of them cancel",
+    ),
+    PassRow(
+        SinkReshapes,
+        "moves reshapes of products behind what computes element by element",
+        "reshapes have become one; what follows a product is then rescaled and fused on its rows",
+    ),
+    PassRow(
+        RescaleInFloat32,
+        "puts float32 in place of fixed-point rescaling where all bytes stay the same",
+        "sums, their bias and the rescaling stand next to each other",
+    ),
+    PassRow(
+        FuseByteFunctions,
+        "makes one table of what several operands make of the same byte",
+        "tables that only shift bytes are additions by now, and stay them",
+    ),
+)
+"""The passes of a model that comes with integer operators, or with floats alone."""
+
+
+def passes(model: Model, options: QuantizeOptions = DEFAULT) -> Passes:
+    """The passes for a model, in order."""
+    half = _in_halves(options)
+    if is_prequantized(model):
+        return (
+            *PREQUANTIZED,
+            *half,
+            PassRow(
+                SplitBatch,
+                "has main compute one picture of a batch, up to layers that are mostly weights",
+                "what layers store between them is final, which says where a batch is split",
+            ),
+        )
+    return (*WITH_QUANTIZERS, *half)
+
+
+def _in_halves(options: QuantizeOptions) -> Passes:
+    """The pass that a recipe asks for with `floats`."""
+    if options.floats == "float32":
+        return ()
+    half: Half = options.floats
+    return (
+        PassRow(
+            partial(RoundToHalves, half=half),
+            f"keeps what products of floats read in {half}",
+            "products of floats have the form that kernels take, which is what rounds",
+        ),
+    )
+
+
+def run(
+    *, model: Model, options: QuantizeOptions = DEFAULT, observe: Observer | None = None
+) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that cannot be."""
-    half = None if options.floats == "float32" else options.floats
-    if is_plain(model):
-        # Once before, so that weights which are turned or scaled are constants.
-        result = even_columns(on_kernels(channels_last(simplify(model))))
-        result = floated(unrowed(simplify(result)))
-        result = of_one_byte(result)
-        return apart(halved(result, half) if half else result)
-    result = turned(rewrite(always_apart(opened(model))))  # which know single pictures alone
-    result = halved(result, half) if half else result
-    check(result)
+    result = run_passes(passes(model, options), model, observe)
+    if not is_prequantized(model):
+        check(result)
     return result

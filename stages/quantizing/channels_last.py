@@ -1,35 +1,27 @@
-"""Float products as kernels compute them fast: in vectors of output channels.
+"""Float layers on pictures with their channels last, as vectors of output channels compute them.
 
-    conv2d(x, w), NCHW and OIHW -> transpose(float_conv2d(pad(transpose(x)), w'))
-    matmul(x, w)                -> float_dense(x, w'), all that lies before its last axis as rows
-    max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
-    avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
-
-Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
-sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become plain
-ones (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
-could end on another level: there sums stay float64, rounded once:
-
-    conv2d(x, w) -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))
+The picture is padded on its own, so that no sum asks where it is. Convolutions of each channel on
+its own, or of windows with gaps, become loops (`direct_conv2d`). So do all where something is
+quantized later, as a sum in another order could end on another level: there sums stay float64,
+rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tvm import relax
 
-from stages.dialect import floats, integer
+from stages.dialect import float_linear, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.windows import pad_spatial, windows
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.dialect.convolve import pad_spatial, windows
+from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.builder import ModelBuilder
-from stages.graph.rewriting import Rewriting
-from stages.kernels import direct
-from stages.kinds import Model
+from stages.kernels import direct_operators as direct
+from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_layers import window_sum2d
 
 Array = np.ndarray[Any, Any]
@@ -39,61 +31,16 @@ POOLS = (MAXIMUM, "relax.nn.avg_pool2d")
 """Operators that give one value for a window of neighbours."""
 
 
-def channels_last(model: Model) -> Model:
-    """The model with its float products of constant weights turned."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
-
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        quantized = before_integers(self.main)
-        for binding in bindings_of(self.main):
-            value, name = binding.value, str(binding.var.name)
-            if isinstance(value, relax.Var):
-                self.mapping[binding.var] = self.read(value)
-            elif is_convolution(value) and value.args[1] in self.constants:
-                weight, is_exact = self.constants[value.args[1]], binding.var in quantized
-                data = self._turned(value, name)
-                call = convolution(self.builder, value, data, weight, name, is_exact=is_exact)
-                self.mapping[binding.var] = self._back(call, name)
-            elif is_pool(value):
-                call = pool(self.builder, value, self._turned(value, name), name)
-                self.mapping[binding.var] = self._back(call, name)
-            elif (
-                is_dense(value) and value.args[1] in self.constants and binding.var not in quantized
-            ):
-                weight = self.constants[value.args[1]]
-                data = self.read(value.args[0])
-                self.mapping[binding.var] = dense(self.builder, value, data, weight, name)
-            else:
-                self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.source, results)
-
-    def _turned(self, call: Any, name: str) -> Any:
-        """The picture that an operator reads, channels last."""
-        data = relax.op.permute_dims(self.read(call.args[0]), [0, 2, 3, 1])
-        return self.builder.emit(data, f"{name}.nhwc")
-
-    def _back(self, call: Any, name: str) -> Any:
-        """The result of a layer, channels last, turned back; it keeps the layer's name."""
-        inner = self.builder.emit(call, name)
-        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), f"{name}.nchw")
-
-
-def is_convolution(expr: Any) -> bool:
+def is_convolution(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a float convolution that is made one of channels last."""
     if not is_op(expr, "relax.nn.conv2d"):
         return False
     attrs = expr.attrs
-    is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
-    return is_plain and _is_float(expr)
+    is_source = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
+    return is_source and _is_float(expr)
 
 
-def is_dense(expr: Any) -> bool:
+def is_dense(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a product of floats, of one matrix on the right."""
     if not is_op(expr, "relax.matmul") or not _is_float(expr):
         return False
@@ -101,25 +48,25 @@ def is_dense(expr: Any) -> bool:
     return left >= 2 and right == 2
 
 
-def dense(builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str) -> Any:
+def dense(builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str) -> Any:
     """Emit a float product (`is_dense`) of data [..., K]; `weight` is its matrix [K, O]."""
     *outer, depth = shape_of(data.ty)
     if len(outer) > 1:
         data = builder.emit(relax.op.reshape(data, (prod(outer), depth)), f"{name}.rows")
     tensor = builder.tensor(f"{call.args[1].name}.oi", np.ascontiguousarray(weight.T))
-    product = builder.emit(floats.float_dense(data, tensor), name)
+    product = builder.emit(float_linear.float_dense(data, tensor), name)
     if len(outer) == 1:
         return product
     return builder.emit(relax.op.reshape(product, shape_of(call.ty)), f"{name}.unrowed")
 
 
-def is_simple(call: Any) -> bool:
+def is_simple(call: Call) -> bool:
     """Whether a convolution adds up several channels, of windows without gaps."""
     is_own = int(call.attrs.groups) > 1 and shape_of(call.args[1].ty)[1] == 1
     return not is_own and [int(n) for n in call.attrs.dilation] == [1, 1]
 
 
-def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
     """What a float convolution reads of a picture with its channels last."""
     top, left, bottom, right = (int(count) for count in call.attrs.padding)
     if not any((top, left, bottom, right)):
@@ -129,7 +76,7 @@ def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
 
 
 def convolution(
-    builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str, *, is_exact: bool
+    builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str, *, is_exact: bool
 ) -> Any:
     """What a float convolution is of a picture with its channels last, and gives so.
 
@@ -139,15 +86,15 @@ def convolution(
     data = padded(builder, call, data, name)
     strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
     if is_simple(call) and not is_exact:
-        turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
-        tensor = builder.tensor(f"{weights}.ohwi", turned)
-        return floats.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
+        ohwi = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        tensor = builder.tensor(f"{weights}.ohwi", ohwi)
+        return float_linear.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
     if is_exact:
         data = builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
-    turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
+    hwio = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
     sums = direct.direct_conv2d(
         data,
-        builder.tensor(f"{weights}.hwio", turned),
+        builder.tensor(f"{weights}.hwio", hwio),
         strides=strides,
         dilation=dilation,
         groups=int(attrs.groups),
@@ -160,7 +107,7 @@ def convolution(
     return sums
 
 
-def pool(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
     """What a float pool (`is_pool`) is of a picture with its channels last, and gives so."""
     sizes = {
         "kernel": [int(n) for n in call.attrs.pool_size],
@@ -188,9 +135,11 @@ def _counts(
     return counts[0, 0, 0] if np.all(counts == counts[0, 0, 0]) else counts
 
 
-def is_pool(expr: Any) -> bool:
+def is_pool(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a pool over neighbours in a float picture."""
-    if not any(is_op(expr, name) for name in POOLS) or not _is_float(expr):
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in POOLS:
+        return False
+    if not _is_float(expr):
         return False
     attrs = expr.attrs
     is_simple = not bool(attrs.ceil_mode) and [int(n) for n in attrs.dilation] == [1, 1]
@@ -199,23 +148,23 @@ def is_pool(expr: Any) -> bool:
     return is_simple and is_reached and str(attrs.layout) == "NCHW"
 
 
-def _is_float(call: Any) -> bool:
+def _is_float(call: Call) -> bool:
     """Whether an operator reads float32 and gives it."""
     return dtype_of(call.args[0].ty) == dtype_of(call.ty) == "float32"
 
 
-def before_integers(main: Any) -> set[Any]:
+def before_integers(main: Function) -> set[Var]:
     """The variables from which an integer is computed, however much later."""
 
-    def is_integer(binding: Any) -> bool:
+    def is_integer(binding: VarBinding) -> bool:
         return not all(dtype_of(k).startswith("float") for k in tensor_types(binding.var.ty))
 
     return sources_of(main, is_integer)
 
 
-def sources_of(main: Any, is_wanted: Callable[[Any], bool]) -> set[Any]:
+def sources_of(main: Function, is_wanted: Callable[[Any], bool]) -> set[Var]:
     """The variables that some bindings depend on."""
-    found: set[Any] = set()
+    found: set[Var] = set()
     for binding in reversed(bindings_of(main)):
         if binding.var in found or is_wanted(binding):
             found.update(variables_in(binding.value))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.numerics.source import ROUNDING, quant_range
+from stages.numerics.qonnx_operators import ROUNDING, quant_range
 from stages.quantizing.values import KnownQuantized
 
 Array = np.ndarray[Any, Any]

@@ -7,27 +7,29 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tvm import relax
 
-from stages.dialect.floats import float_conv2d
+from stages.dialect.float_linear import float_conv2d
 from stages.errors import NoIntegerFormError, StageError
 from stages.graph import interpret
 from stages.graph.bindings import variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
+from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
 from stages.quantizing.channels_last import convolution, padded
 from stages.quantizing.constants import integer_constant
-from stages.quantizing.quantizers import Quantizer, UniformQuantizer
+from stages.quantizing.exact_resummation import Sums, resummed
 from stages.quantizing.requantizing import quantize_chain
-from stages.quantizing.settling import Sums, settled
+from stages.quantizing.source_quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.values import (
     Chain,
+    FloatTensor,
     Grid,
     Known,
     KnownQuantized,
     Quantized,
-    Stayed,
     Value,
 )
 
@@ -39,19 +41,19 @@ INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 
 
 class Context:
-    """The state of one walk; the accessors turn what is not supported into a StageError."""
+    """The state of one walk; the accessors raise StageError for what is not supported."""
 
     def __init__(self, source: Model) -> None:
         self.source = source
         self.builder = ModelBuilder()
-        self.values: dict[Any, Value] = {}
+        self.values: dict[Var, Value] = {}
         self.layer = ""
-        self._turned: dict[Any, Any] = {}
+        self._transposed: dict[Var, Var] = {}
         """Picture → the same with its channels last, and back."""
-        self._sums: dict[Any, tuple[Sums, Callable[[], Any]]] = {}
+        self._sums: dict[Var, tuple[Sums, Callable[[], Var]]] = {}
         """Sums of float32 → what they are of, and how they are taken exactly."""
-        self._exact: dict[Any, Any] = {}
-        self._levels: dict[Any, Quantized] = {}
+        self._exact: dict[Var, Var] = {}
+        self._levels: dict[Var, Quantized] = {}
         """Floats that are levels moved about → these levels."""
 
     def error(self, message: str, hint: str | None = None) -> StageError:
@@ -62,47 +64,47 @@ class Context:
         """That the current layer can only be computed in float, and why."""
         return NoIntegerFormError(message, layer=self.layer)
 
-    def constant(self, argument: Any) -> Array | None:
+    def constant(self, argument: Var) -> Array | None:
         """The value of a constant operand; None for one that is computed."""
         value = self.values[argument]
         if isinstance(value, Known):
             return value.value
         return value.floats if isinstance(value, KnownQuantized) else None
 
-    def folded(self, call: Any) -> Known:
+    def folded(self, call: Call) -> Known:
         """What an operator gives whose arguments are all constant."""
         tensors = {variable: self.constant(variable) for variable in variables_in(call)}
         return Known(np.asarray(interpret.evaluate(call, tensors), np.float32))
 
-    def known(self, argument: Any, what: str) -> Array:
+    def known(self, argument: Var, what: str) -> Array:
         """A constant operand."""
         value = self.constant(argument)
         if value is None:
             raise self.error(f"{what} is computed at run time; it must be constant")
         return value
 
-    def channels_last(self, variable: Any) -> Any:
+    def channels_last(self, variable: Var) -> Var:
         """A float tensor of the source with the channels of a picture last."""
-        return self._turn(variable, [0, 2, 3, 1], f"{variable.name}.nhwc")
+        return self._transpose(variable, [0, 2, 3, 1], f"{variable.name}.nhwc")
 
-    def channels_first(self, variable: Any) -> Any:
+    def channels_first(self, variable: Var) -> Var:
         """A float tensor with the channels of a picture where the source has them."""
-        return self._turn(variable, [0, 3, 1, 2], f"{variable.name}.nchw")
+        return self._transpose(variable, [0, 3, 1, 2], f"{variable.name}.nchw")
 
-    def _turn(self, variable: Any, order: list[int], name: str) -> Any:
+    def _transpose(self, variable: Var, order: list[int], name: str) -> Var:
         if len(variable.ty.shape) != 4:
             return variable
-        if variable not in self._turned:
+        if variable not in self._transposed:
             result = self.builder.emit(relax.op.permute_dims(variable, order), name)
-            self._turned |= {variable: result, result: variable}
-        return self._turned[variable]
+            self._transposed |= {variable: result, result: variable}
+        return self._transposed[variable]
 
-    def chain(self, argument: Any) -> Chain:
+    def chain(self, argument: Var) -> Chain:
         """An activation as a chain of float steps over integers (or over floats)."""
         value = self._leveled(argument)
         if isinstance(value, Chain):
             return value
-        if isinstance(value, Stayed):
+        if isinstance(value, FloatTensor):
             return Chain(self.channels_last(value.variable), ())
         if not isinstance(value, Quantized):
             raise self.error("a constant stands where an activation is expected")
@@ -113,13 +115,13 @@ class Context:
         low, high = np.zeros(channels, np.int32), np.full(channels, value.levels - 1, np.int32)
         return Chain(value.variable, steps, low, high, quantized=value, flattened=value.flattened)
 
-    def step(self, op: str, operand: Any) -> Step:
+    def step(self, op: str, operand: ArrayLike) -> Step:
         """A step with a constant operand, which must be finite and, to divide by, not 0."""
         if not np.all(np.isfinite(operand)) or (op == "divide" and np.any(operand == 0)):
             raise self.error(f"the constant of this {op} is not finite, or 0 where it divides")
         return step(op, operand)
 
-    def activation(self, argument: Any) -> Quantized:
+    def activation(self, argument: Var) -> Quantized:
         """An activation that a convolution or matrix product reads."""
         value = self._leveled(argument)
         if isinstance(value, Quantized):
@@ -128,24 +130,24 @@ class Context:
             absorbed = value.as_quantized()
             if absorbed is not None:
                 return absorbed
-        if isinstance(value, Stayed):
+        if isinstance(value, FloatTensor):
             return self._integer_input(value)
         raise self.no_form("the input of this layer is not quantized")
 
-    def grid(self, argument: Any) -> Grid | None:
+    def grid(self, argument: Var) -> Grid | None:
         """Where all values of an activation lie, of one that is levels."""
         value = self.values[argument]
-        if isinstance(value, Stayed):
+        if isinstance(value, FloatTensor):
             return value.grid
         found = value.as_quantized() if isinstance(value, Chain) else value
         if not isinstance(found, Quantized) or not found.scale > 0:
             return None
         return Grid(found.scale, found.zero_point_x2, found.levels)
 
-    def _leveled(self, argument: Any) -> Value:
+    def _leveled(self, argument: Var) -> Value:
         """A value; of floats that are levels moved about, these."""
         value = self.values[argument]
-        if not isinstance(value, Stayed) or value.grid is None:
+        if not isinstance(value, FloatTensor) or value.grid is None:
             return value
         if len(value.variable.ty.shape) not in RANKS:
             return value
@@ -156,7 +158,7 @@ class Context:
             self._levels[value.variable] = self.quantize(moved, quantizer)
         return self._levels[value.variable]
 
-    def _integer_input(self, value: Stayed) -> Quantized:
+    def _integer_input(self, value: FloatTensor) -> Quantized:
         annotations = self.source.module["main"].attrs.get("finn_datatypes", {})
         datatype = str(annotations.get(value.variable.name, ""))
         if datatype not in INPUT_INTEGERS:
@@ -165,7 +167,7 @@ class Context:
         quantizer = UniformQuantizer(np.float32(1), np.float32(0), low, high, "ROUND")
         return self.quantize(Chain(self.channels_last(value.variable), ()), quantizer)
 
-    def weight(self, argument: Any) -> KnownQuantized:
+    def weight(self, argument: Var) -> KnownQuantized:
         """The quantized weights of a layer."""
         value = self.values[argument]
         if isinstance(value, Known):
@@ -176,25 +178,25 @@ class Context:
             raise self.no_form("the weights are not quantized")
         return value
 
-    def summed(self, call: Any, data: Any, weight: Array) -> Any:
-        """Sums of a float convolution [O, I, KH, KW] that are to be settled, or made exact."""
+    def summed(self, call: Call, data: Var, weight: Array) -> Var:
+        """Sums of a float convolution [O, I, KH, KW], to be exact near level boundaries or all."""
         read = padded(self.builder, call, data, self.layer)
         strides = tuple(int(n) for n in call.attrs.strides)
-        turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
-        tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
-        of = Sums(read, tensor, turned, strides)
+        last = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", last)
+        of = Sums(read, tensor, last, strides)
         product = float_conv2d(read, tensor, strides=list(strides), groups=1, is_direct=True)
         result = self.builder.emit(product, self.layer)
         name = f"{result.name}.exact"
 
-        def exactly() -> Any:
+        def exactly() -> Var:
             made = convolution(self.builder, call, data, weight, name, is_exact=True)
             return self.builder.emit(made, name)
 
         self._sums[result] = of, exactly
         return result
 
-    def exact(self, base: Any) -> Any:
+    def exact(self, base: Var) -> Var:
         """What a chain begins with, with exact sums."""
         if base in self._sums and base not in self._exact:
             self._exact[base] = self._sums[base][1]()
@@ -204,7 +206,7 @@ class Context:
         """Emit the quantized form of a chain."""
         if chain.base in self._sums:
             of, _ = self._sums[chain.base]
-            base = settled(self.builder, chain.base, of, chain.steps, quantizer)
+            base = resummed(self.builder, chain.base, of, chain.steps, quantizer)
             chain = replace(chain, base=self.exact(chain.base) if base is None else base)
         rank = len(chain.base.ty.shape)
         if rank not in RANKS:

@@ -14,12 +14,12 @@ from math import prod
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call, Op
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Function, Op, Var
 
 _VIEWS = frozenset(
     f"relax.{name}" for name in ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten")
@@ -47,10 +47,10 @@ class Footprint:
 
 
 def footprint(model: Model) -> Footprint:
-    """The memory of a model at any stage whose `main` holds plain operators."""
+    """The memory of a model at any stage whose `main` holds operators, no composites."""
     main = model.module["main"]
     steps = _Steps(main)
-    needed_until: dict[Any, int] = {}
+    needed_until: dict[Var, int] = {}
     order = list(steps.stored)
     for at, variable in enumerate(order):
         for operand in (variable, *steps.reads[variable]):
@@ -69,7 +69,7 @@ def footprint(model: Model) -> Footprint:
     return Footprint(weights, most, fullest)
 
 
-def stored(model: Model) -> dict[Any, int]:
+def stored(model: Model) -> dict[Var, int]:
     """The variables that a model stores one after the other, without its inputs → bytes."""
     return {variable: _bytes(variable) for variable in _Steps(model.module["main"]).stored}
 
@@ -77,7 +77,7 @@ def stored(model: Model) -> dict[Any, int]:
 class _Steps:
     """The variables that take memory, and which of them each is computed from."""
 
-    def __init__(self, main: Any) -> None:
+    def __init__(self, main: Function) -> None:
         self.inputs = list(main.params[: int(main.attrs["num_input"])])
         self._expressions = {binding.var: binding.value for binding in bindings_of(main)}
         self._readers = Counter(
@@ -91,8 +91,8 @@ class _Steps:
             if operand in self._expressions and self._readers[operand] == 1
         }
         """Variables that the one elementwise operator reading them is fused with."""
-        self._origins: dict[Any, list[Any]] = {each: [each] for each in self.inputs}
-        self.reads: dict[Any, list[Any]] = {}
+        self._origins: dict[Var, list[Any]] = {each: [each] for each in self.inputs}
+        self.reads: dict[Var, list[Any]] = {}
         self.stored: list[Any] = []
         for variable, value in self._expressions.items():
             read = self._read(variables_in(value))
@@ -103,29 +103,29 @@ class _Steps:
                 self.reads[variable] = read
                 self.stored.append(variable)
 
-    def origins(self, variable: Any) -> list[Any]:
+    def origins(self, variable: Var) -> list[Any]:
         """The variables with memory that an expression's variable is computed from or is."""
         return self._origins.get(variable, [])
 
     def _read(self, variables: Iterable[Any]) -> list[Any]:
-        found: dict[Any, None] = {}
+        found: dict[Var, None] = {}
         for each in variables:
             found.update(dict.fromkeys(self.origins(each)))
         return list(found)
 
 
-def _is_elementwise(value: Any) -> bool:
+def _is_elementwise(value: Expr) -> bool:
     name = str(value.op.name) if isinstance(value, Call) and isinstance(value.op, Op) else ""
     return name in ELEMENTWISE or name in _ALSO_ELEMENTWISE
 
 
-def _is_view(value: Any) -> bool:
+def _is_view(value: Expr) -> bool:
     if isinstance(value, (relax.Var, relax.TupleGetItem, relax.Tuple)):
         return True
     return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in _VIEWS
 
 
-def _bytes(variable: Any) -> int:
+def _bytes(variable: Var) -> int:
     kind = variable.ty
     if isinstance(kind, relax.TupleType):
         return sum(prod(shape_of(f)) * storage_dtype(dtype_of(f)).itemsize for f in kind.fields)

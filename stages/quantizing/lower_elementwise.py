@@ -8,6 +8,7 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, shape_of
+from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
 from stages.quantizing.context import RANKS, Context
 from stages.quantizing.values import Chain, Quantized, Value
@@ -21,7 +22,7 @@ STEPS = {
 }
 
 
-def arithmetic(context: Context, call: Any) -> Value:
+def arithmetic(context: Context, call: Call) -> Value:
     """Arithmetic with a constant, or the sum of two activations."""
     op = STEPS[call.op.name]
     left, right = map(context.constant, call.args)
@@ -40,18 +41,18 @@ def arithmetic(context: Context, call: Any) -> Value:
     raise context.no_form(f"{op} of {what}")
 
 
-def relu(context: Context, call: Any) -> Value:
+def relu(context: Context, call: Call) -> Value:
     """Rectified linear unit."""
     return context.chain(call.args[0]).then(step("maximum", 0.0))
 
 
-def clip(context: Context, call: Any) -> Value:
+def clip(context: Context, call: Call) -> Value:
     """Clipping to constant bounds."""
     low, high = (float(bound.value) for bound in call.args[1:])
     return context.chain(call.args[0]).then(step("maximum", low), step("minimum", high))
 
 
-def batch_norm(context: Context, call: Any) -> Value:
+def batch_norm(context: Context, call: Call) -> Value:
     """Batch normalization along the channels."""
     steps, axis, chain = *normalization(context, call), context.chain(call.args[0])
     if axis != 1:
@@ -69,7 +70,7 @@ def _followed(context: Context, chain: Chain, *steps: Step) -> Chain:
     return result
 
 
-def normalization(context: Context, call: Any) -> tuple[tuple[Step, ...], int]:
+def normalization(context: Context, call: Call) -> tuple[tuple[Step, ...], int]:
     """Batch normalization in the order of its definition: subtract, multiply, divide, add; and
     the axis along which it has values of its own."""
     names = ("gamma", "beta", "mean", "variance")
@@ -98,7 +99,7 @@ def features_are_channels(context: Context, chain: Chain) -> None:
         )
 
 
-def _per_channel(context: Context, chain: Chain, constant: Array, call: Any, place: int) -> Array:
+def _per_channel(context: Context, chain: Chain, constant: Array, call: Call, place: int) -> Array:
     """A broadcast constant as scalar or [C], channels last; argument `place` is the activation."""
     shape = shape_of(call.ty)
     if shape == shape_of(call.args[place].ty):
@@ -116,7 +117,7 @@ def _per_channel(context: Context, chain: Chain, constant: Array, call: Any, pla
     )
 
 
-def _residual_add(context: Context, call: Any) -> Chain:
+def _residual_add(context: Context, call: Call) -> Chain:
     """The integer sum of two activations on one grid."""
     left, right = (_addend(context, argument) for argument in call.args)
     if left.scale != right.scale:
@@ -146,7 +147,7 @@ def _residual_add(context: Context, call: Any) -> Chain:
     )
 
 
-def _addend(context: Context, argument: Any) -> Quantized:
+def _addend(context: Context, argument: Var) -> Quantized:
     value = context.activation(argument)
     if value.zero_point_x2 % 2:
         raise context.no_form("an addend has a half-integer zero point")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
+from stages.dialect.numerators import numerators
+from stages.nodes import Call
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
@@ -26,7 +27,7 @@ class Geometry:
     groups: int = 1
 
 
-def conv2d(context: Context, call: Any) -> Value:
+def conv2d(context: Context, call: Call) -> Value:
     """NCHW convolution of an activation with quantized OIHW weights."""
     attrs = call.attrs
     if [int(d) for d in attrs.dilation] != [1, 1]:
@@ -43,7 +44,7 @@ def conv2d(context: Context, call: Any) -> Value:
     return _convolve(context, data, weight, unit, weight.q.transpose(0, 2, 3, 1), geometry)
 
 
-def matmul(context: Context, call: Any) -> Value:
+def matmul(context: Context, call: Call) -> Value:
     """Product of an activation [N, K] with quantized weights [K, O].
 
     Behind a flattened feature map it is a convolution whose window is the whole map, so that the
@@ -108,7 +109,7 @@ def _accumulate(
     unit: Array,
     q: Array,
     padded: bool,
-    call: Any,
+    call: Call,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
     flat = numerators(q, weight.zero_point_x2).reshape(q.shape[0], -1).astype(np.int64)

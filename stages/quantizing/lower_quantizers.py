@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from stages.dialect.calls import attributes, shape_of
+from stages.nodes import Call
 from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import features_are_channels
-from stages.quantizing.quantizers import BipolarQuantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.source_quantizers import (
+    BipolarQuantizer,
+    ThresholdQuantizer,
+    UniformQuantizer,
+)
 from stages.quantizing.values import Value
 
 
-def quant(context: Context, call: Any) -> Value:
+def quant(context: Context, call: Call) -> Value:
     """QONNX Quant."""
     attrs = attributes(call)
     scale = context.known(call.args[1], "the scale")
@@ -27,7 +30,7 @@ def quant(context: Context, call: Any) -> Value:
     return context.quantize(context.chain(call.args[0]), quantizer)
 
 
-def bipolar_quant(context: Context, call: Any) -> Value:
+def bipolar_quant(context: Context, call: Call) -> Value:
     """QONNX BipolarQuant."""
     scale = context.known(call.args[1], "the scale")
     source = context.constant(call.args[0])
@@ -40,7 +43,7 @@ def bipolar_quant(context: Context, call: Any) -> Value:
     return context.quantize(context.chain(call.args[0]), quantizer)
 
 
-def multi_threshold(context: Context, call: Any) -> Value:
+def multi_threshold(context: Context, call: Call) -> Value:
     """FINN MultiThreshold."""
     thresholds = context.known(call.args[1], "the threshold table")
     attrs, chain = attributes(call), context.chain(call.args[0])

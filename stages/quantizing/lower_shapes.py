@@ -9,12 +9,13 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import shape_of
+from stages.nodes import Call
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
 
 
-def max_pool(context: Context, call: Any) -> Value:
+def max_pool(context: Context, call: Call) -> Value:
     """Maximum over windows; over an accumulator it is kept back until the chain is quantized."""
     pool = _window(context, call)
     source = context.values[call.args[0]]
@@ -30,7 +31,7 @@ def max_pool(context: Context, call: Any) -> Value:
     return replace(chain, base=base, quantized=replace(chain.quantized, variable=base))
 
 
-def average_pool(context: Context, call: Any) -> Value:
+def average_pool(context: Context, call: Call) -> Value:
     """Mean over windows."""
     pool = _window(context, call)
     if any(pool["padding"]) and not bool(call.attrs.count_include_pad):
@@ -38,7 +39,7 @@ def average_pool(context: Context, call: Any) -> Value:
     return _sum_pool(context, call, pool)
 
 
-def mean(context: Context, call: Any) -> Value:
+def mean(context: Context, call: Call) -> Value:
     """Mean over height and width."""
     shape = shape_of(call.args[0].ty)
     axes = [] if call.attrs.axis is None else [int(axis) % len(shape) for axis in call.attrs.axis]
@@ -49,7 +50,7 @@ def mean(context: Context, call: Any) -> Value:
     return _sum_pool(context, call, pool)
 
 
-def _window(context: Context, call: Any) -> dict[str, Any]:
+def _window(context: Context, call: Call) -> dict[str, Any]:
     attrs = call.attrs
     if bool(attrs.ceil_mode) or [int(d) for d in attrs.dilation] != [1, 1]:
         raise context.error("pooling with ceil_mode or dilation has no integer form")
@@ -59,7 +60,7 @@ def _window(context: Context, call: Any) -> dict[str, Any]:
     return {"kernel": kernel, "strides": [int(s) for s in attrs.strides], "padding": padding}
 
 
-def _sum_pool(context: Context, call: Any, pool: dict[str, Any]) -> Chain:
+def _sum_pool(context: Context, call: Call, pool: dict[str, Any]) -> Chain:
     """A mean: the integer sum, then the source's float scale and division by the count."""
     source = context.activation(call.args[0])
     if source.zero_point_x2 % 2:
@@ -78,7 +79,7 @@ def _sum_pool(context: Context, call: Any, pool: dict[str, Any]) -> Chain:
     )
 
 
-def reshape(context: Context, call: Any) -> Value:
+def reshape(context: Context, call: Call) -> Value:
     """Flattening, and reshapes that move nothing."""
     source, shape = context.values[call.args[0]], shape_of(call.ty)
     before = shape_of(call.args[0].ty)
@@ -96,7 +97,7 @@ def reshape(context: Context, call: Any) -> Value:
     raise context.no_form(f"a reshape from {list(before)} to {list(shape)}")
 
 
-def permute(context: Context, call: Any) -> Value:
+def permute(context: Context, call: Call) -> Value:
     """Transposing quantized weights."""
     source = context.values[call.args[0]]
     if not isinstance(source, KnownQuantized):

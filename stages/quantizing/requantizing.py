@@ -9,8 +9,9 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.graph.builder import ModelBuilder
+from stages.nodes import Expr
 from stages.quantizing.chain import Step, affine, breakpoints, direction, evaluate
-from stages.quantizing.quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.source_quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Chain, Quantized
 
 Array = np.ndarray[Any, Any]
@@ -149,7 +150,7 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
     return builder.emit(call, name)
 
 
-def emit_steps(builder: ModelBuilder, value: Any, steps: Sequence[Step], name: str) -> Any:
+def emit_steps(builder: ModelBuilder, value: Expr, steps: Sequence[Step], name: str) -> Any:
     """Emit float steps one by one, as the source has them; returns the float variable."""
     from tvm import relax
 

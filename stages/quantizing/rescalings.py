@@ -1,4 +1,4 @@
-"""How TensorFlow Lite rescales sums of products, and lines that do the same for all of them."""
+"""How TensorFlow Lite rescales sums of products, and what requantizes alike in float32."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.algebra import factor, numerators, offset
 from stages.dialect.calls import attributes, dtype_of
-from stages.dialect.infer import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.dtypes import limits
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
+from stages.nodes import Call
 from stages.numerics import tflite
 from stages.numerics.rescale import fits
-from stages.quantizing.lines import Line, fitted, joined, stairs
+from stages.quantizing.affine_requantization import Affine, fitted, joined, stairs
 
 Array = np.ndarray[Any, Any]
 
 GROUP = 1024
 """Channels whose steps are looked at together."""
 TRIES = 4
-"""How often sums are moved to find a line."""
+"""How often sums are moved to find a multiply-add."""
 
 
 @dataclass(frozen=True)
@@ -92,24 +93,24 @@ def centre_of(attrs: Mapping[str, Any]) -> int:
 
 def searched(
     sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any]
-) -> tuple[Array, Line] | None:
-    """How far sums move, int64 [C], and the line of what is left; some channels after others, as
+) -> tuple[Array, Affine] | None:
+    """How far sums move, int64 [C], and what requantizes the rest; some channels after others, as
     all their steps take memory."""
     groups = [slice(first, first + GROUP) for first in range(0, sums.low.size, GROUP)]
-    moves, lines = [], []
+    moves, parts = [], []
     for group in groups:
         found = _of_channels(sums, rescaling, attrs, group)
         if found is None:
             return None
         moves.append(found[0])
-        lines.append(found[1])
-    line = joined(lines)
-    return None if line is None else (np.concatenate(moves), line)
+        parts.append(found[1])
+    whole = joined(parts)
+    return None if whole is None else (np.concatenate(moves), whole)
 
 
 def _of_channels(
     sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any], channels: slice
-) -> tuple[Array, Line] | None:
+) -> tuple[Array, Affine] | None:
     """The same for some channels."""
     low, high, slope = (each[channels] for each in (sums.low, sums.high, rescaling.slope))
     centre, is_odd = centre_of(attrs), has_signs(attrs)
@@ -122,13 +123,13 @@ def _of_channels(
         def function(x: Array, moved: Array = moved) -> Array:
             return rescaling.of(x + moved, channels) - levels
 
-        line = fitted(stairs(function, low - moved, high - moved, bounds, is_odd), slope)
-        if line is not None:
-            return moved, line
+        affine = fitted(stairs(function, low - moved, high - moved, bounds, is_odd), slope)
+        if affine is not None:
+            return moved, affine
     return None
 
 
-def bounds_of(call: Any, weight: Array) -> tuple[Array, Array]:
+def bounds_of(call: Call, weight: Array) -> tuple[Array, Array]:
     """The least and the largest sum of a product's channels, int64 [C]."""
     attrs = attributes(call)
     point = attrs["data_zero_point_x2"]
@@ -152,7 +153,7 @@ def _moved(low: Array, high: Array, slope: Array, level: int, is_odd: bool) -> A
     return np.where((low > 0) | (high < 0), middle, 0) if is_odd else middle
 
 
-def line_fits(line: Line, sums: Sums, moved: Array) -> bool:
-    """Whether what a line rounds fits 31 bits."""
+def affine_fits(affine: Affine, sums: Sums, moved: Array) -> bool:
+    """Whether what is rounded fits 31 bits."""
     most = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
-    return fits(most, line.scale, line.offset)
+    return fits(most, affine.scale, affine.offset)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.algebra import factor, offset, unit
+from stages.dialect.numerators import factor, offset, unit
 from stages.quantizing.chain import Step, Steps, affine, direction
 
 Array = np.ndarray[Any, Any]
@@ -37,8 +37,8 @@ class Grid:
 
     def joined(self, other: Grid) -> Grid | None:
         """A grid that has the values of both; None if none has that counts to a byte."""
-        apart = self.zero_point_x2 - other.zero_point_x2
-        if self.scale != other.scale or apart % 2:
+        distance = self.zero_point_x2 - other.zero_point_x2
+        if self.scale != other.scale or distance % 2:
             return None
         point = max(self.zero_point_x2, other.zero_point_x2)
         above = max(2 * each.levels - each.zero_point_x2 for each in (self, other))
@@ -47,7 +47,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Stayed:
+class FloatTensor:
     """A float32 tensor in the source's layout: a graph input, or what has no integer form."""
 
     variable: Any
@@ -155,4 +155,4 @@ class Chain:
         return replace(origin, scale=scale, zero_point_x2=point, flattened=self.flattened)
 
 
-Value = Known | KnownQuantized | Quantized | Chain | Stayed
+Value = Known | KnownQuantized | Quantized | Chain | FloatTensor

@@ -1,7 +1,7 @@
 """Scheduling: the loops of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
-larger than the first-level cache should stay put while the other streams past it. Row blocks
+larger than the L1 cache should stay put while the other streams past it. Row blocks
 (`stages.scheduling.row_blocks`) lie between the two orders; only measurements choose them.
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
@@ -13,22 +13,17 @@ gain most have most of its products, or none.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.geometry import tile_count
-from stages.kernels.measured import schedule_of, shape_name
-from stages.kernels.packed import (
-    CONVOLUTION,
-    DEPTHWISE_CONVOLUTION,
-    WEIGHTS_RANK,
-    WINOGRAD,
-    parse_signature,
-)
-from stages.kernels.winograd import calls_a_run, transform_for
+from stages.kernels.packed_conv2d import CONVOLUTION, DEPTHWISE_CONVOLUTION, WEIGHTS_RANK, WINOGRAD
+from stages.kernels.signature_text import parse_signature
+from stages.kernels.winograd_transforms import calls_a_run, transform_for
+from stages.kernels.workloads import schedule_of, shape_name
 from stages.kinds import Model, Table
+from stages.nodes import Call, Function, TensorType
 
 __all__ = ["ORDERS", "run"]
 
@@ -70,14 +65,14 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
     return schedules
 
 
-def _main(function: Any) -> Any:
+def _main(function: Function) -> Call | None:
     """The convolution of a composite, depthwise or not; None where it has none."""
     names = CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION
     calls = (binding.value for binding in bindings_of(function))
     return next((call for call in calls if any(is_op(call, name) for name in names)), None)
 
 
-def _gaining(function: Any) -> tuple[int, bool]:
+def _gaining(function: Function) -> tuple[int, bool]:
     """Products of a composite, with those of padding, and whether their kernel would gain much."""
     call = _main(function)
     if call is None or is_op(call, DEPTHWISE_CONVOLUTION):
@@ -93,12 +88,12 @@ def _gaining(function: Any) -> tuple[int, bool]:
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
 
 
-def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
+def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     call = _main(function)
     if call is None:
         return {"order": ORDERS[0], "spread": 0.0}
     if is_op(call, DEPTHWISE_CONVOLUTION):
-        # A few rows of the picture fit the cache, and its lines hold several blocks.
+        # A few rows of the image fit the cache, and its lines hold several blocks.
         return {"order": "blocks_inner", "spread": 0.0}
     data, weights, _ = call.args
     predicted = {"order": _order(call, data.ty, weights.ty, hardware)}
@@ -110,16 +105,16 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     return {**predicted, "spread": spread, **schedule_of(*_known_by(call), choices)}
 
 
-def _known_by(call: Any) -> tuple[str, str]:
+def _known_by(call: Call) -> tuple[str, str]:
     """The kernel and the shape of a convolution, as measurements call them."""
-    attrs, (pictures, height, width, _) = attributes(call), shape_of(call.ty)
-    output = (pictures * height, width)
+    attrs, (images, height, width, _) = attributes(call), shape_of(call.ty)
+    output = (images * height, width)
     known = attrs["window"], attrs["strides"], attrs["channels"], output
     shape = shape_name(*known, attrs.get("groups", 1))
     return parse_signature(attrs["signature"]).alone.name, shape
 
 
-def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
+def _order(call: Call, data: TensorType, weights: TensorType, hardware: Hardware) -> str:
     """`rows_inner` keeps a block's weights in cache; `blocks_inner` keeps rows of activations."""
     attrs = attributes(call)
     blocks = -(-attrs["channels"][1] // 32)
@@ -142,5 +137,5 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     return "rows_inner" if rows_inner <= blocks_inner else "blocks_inner"
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: TensorType) -> int:
     return prod(shape_of(kind)) * storage_dtype(dtype_of(kind)).itemsize

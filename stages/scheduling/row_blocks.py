@@ -11,39 +11,39 @@ from __future__ import annotations
 from math import prod
 
 from hw.profile import Hardware
-from stages.kernels.measured import Workload
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import Offer
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK
+from stages.kernels.workloads import Workload
 
 ORDER = "rows_inner"
 """The order of work items within a row block."""
 KIB = 1024
 
 
-def row_blocks(workload: Workload, offer: Offer, hardware: Hardware) -> list[int]:
+def row_blocks(workload: Workload, candidate: KernelCandidate, hardware: Hardware) -> list[int]:
     """Numbers of output rows for which row blocks of a layer fill half of a cache, largest first.
 
-    The first cache with a block's weights or without them, as they stream by; the second one with
+    The L1 cache with a block's weights or without them, as they stream by; the second one with
     all weights or a block's. They are between 1 and all rows, both of which orders give.
     """
     height = workload.geometry.height
     blocks = -(-workload.outputs // BLOCK)
     if blocks == 1:
         return []  # nothing is read twice
-    row, weights = _sizes(workload, offer)
+    row, weights = _sizes(workload, candidate)
     near, second = (KIB * kib // 2 for kib in (hardware.l1d_kib, hardware.l2_kib))
     rooms = near - weights, near, second - weights * blocks, second - weights
     found = {_even(height, int(room // row)) for room in rooms if room >= row}
     return sorted(found - {1, height}, reverse=True)
 
 
-def _sizes(workload: Workload, offer: Offer) -> tuple[float, int]:
+def _sizes(workload: Workload, candidate: KernelCandidate) -> tuple[float, int]:
     """Bytes of the activations that an output row adds, and of the weights of a block."""
-    geometry, signature = workload.geometry, offer.signature
+    geometry, signature = workload.geometry, candidate.signature
     parts = BLOCK // signature.channels
     if signature.is_transformed:
-        transform = offer.transform(geometry, workload.outputs)
+        transform = candidate.transform(geometry, workload.outputs)
         words = geometry.row_words(signature.channels_per_word) // geometry.window[1]
         pixels = geometry.squares(transform) * transform.products
         data = pixels * words * WORD_BYTES

@@ -1,9 +1,9 @@
 """Synthesizing: the engine that finds, proves and writes the inner loops.
 
-`offer` says which kernels there are for the products of a model and what each costs on the core;
-legalizing and bit-packing choose among them. `run` writes the bodies of those chosen, each with its
-proof. Both belong to products and signatures, not to layers: models and recipes for one core share
-them.
+`enumerate_kernels` lists the candidate kernels for the products of a model, with the predicted cost
+of each on the core; legalizing and bit-packing choose among them. `run` writes the bodies of those
+chosen, each with its proof. Both depend on products and signatures alone, not on layers: models and
+recipes for one core share them.
 """
 
 from __future__ import annotations
@@ -11,60 +11,62 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.dialect.batched import BATCH_DENSE
+from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import (
     fits_bytes,
     is_float_product,
-    is_plain,
+    is_prequantized,
     takes_bits,
     takes_depthwise,
     takes_products,
 )
-from stages.kernels.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
-from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.kernel_candidates import to_table
+from stages.kernels.packed_conv2d import is_convolution, rows_of
+from stages.kernels.packed_winograd import inputs_of
+from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import encoding_of
-from stages.kernels.transformed import inputs_of
 from stages.kinds import Model, Table
-from stages.synthesizing.carried import body_of
+from stages.nodes import Call
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import certify
+from stages.synthesizing.enumeration import candidates_for
 from stages.synthesizing.microkernel import kernel_text
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.tiles import shaping_text
+from stages.synthesizing.tile_body import shaping_text
 
-__all__ = ["check", "offer", "run", "wanted"]
+__all__ = ["check", "enumerate_kernels", "run", "wanted"]
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 BYTES = Problem(8, 8, "signed")
-"""What products of an integer model are offered kernels for, but those of few bits."""
-SPANS = Problem(8, 9, "signed")
+"""The problem of an integer model's products, but those of few bits."""
+WIDE_WEIGHTS = Problem(8, 9, "signed")
 """The same with weights that no byte holds."""
 
 
-def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
-    """Name of a problem → offers, for every product of levels in a quantized model."""
+def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
+    """Name of a problem → candidates, for every product of levels in a quantized model."""
     isa = isa_of(hardware)
     table: Table = {}
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
         ingredients = {
             "problem": problem.name,
-            "instructions": fingerprint(isa, halves=problem == HALVES),
+            "instructions": fingerprint(isa, float16=problem == FLOAT16),
             "costs": core_costs(hardware.core).ingredients(),
-            # Offers are counted as LLVM compiles them.
+            # Candidates are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
             "caches": [hardware.l1d_kib, hardware.l2_kib],
         }
-        build = partial(_encoded_offers, problem, hardware)
-        table[problem.name] = json.loads(memo("offers", ingredients, build))
+        build = partial(_encoded_candidates, problem, hardware)
+        table[problem.name] = json.loads(memo("candidates", ingredients, build))
     return table
 
 
@@ -80,7 +82,7 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
         return _encoded(entry)
 
     for signature in wanted(model):
-        rows = fingerprint(isa, halves=signature.adds_halves)
+        rows = fingerprint(isa, float16=signature.accumulates_float16)
         ingredients = {"kernel": signature_text(signature), "instructions": rows}
         table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
     check(table, model, hardware, fresh)
@@ -134,12 +136,12 @@ def _problems(model: Model) -> set[Problem]:
     values = [binding.value for binding in bindings_of(model.module["main"])]
     calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
     on_floats = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in values if is_float_product(c)}
-    if is_plain(model):
+    if is_prequantized(model):
         weights = [(call, model.params.get(str(call.args[1].name))) for call in calls]
         constants = [(call, weight) for call, weight in weights if weight is not None]
         on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
         on_bytes = {
-            BYTES if fits_bytes(call, weight) else SPANS
+            BYTES if fits_bytes(call, weight) else WIDE_WEIGHTS
             for call, weight in constants
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
@@ -150,13 +152,13 @@ def _problems(model: Model) -> set[Problem]:
     return {_problem(call) for call in calls if call not in own} | on_floats
 
 
-def _problem(call: Any) -> Problem:
+def _problem(call: Call) -> Problem:
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     encoding = encoding_of(weight, attributes(call)["weight_zero_point_x2"])
     return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
 
 
-def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
+def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:
     """Every packed convolution with its kernel, and once more with that kernel's fallback."""
     uses = [
         (binding.value, parse_signature(attributes(binding.value)["signature"]))
@@ -169,8 +171,8 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
     return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
 
 
-def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
-    """Words of a window, and how many of them are counted before counters are emptied."""
+def _words(call: Call, signature: KernelSignature) -> tuple[int, int]:
+    """Words of a window, and how many of them are counted before counters are flushed."""
     if signature.is_transformed:
         words = inputs_of(call) // signature.channels_per_word
         return words, words
@@ -184,8 +186,8 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     return rows * row, by_flush[signature.flush]
 
 
-def _encoded_offers(problem: Problem, hardware: Hardware) -> bytes:
-    return _encoded(to_table(offers_for(problem, hardware)))
+def _encoded_candidates(problem: Problem, hardware: Hardware) -> bytes:
+    return _encoded(to_table(candidates_for(problem, hardware)))
 
 
 def _encoded(data: object) -> bytes:

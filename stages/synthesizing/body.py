@@ -1,11 +1,11 @@
-"""What a micro-kernel's loops are built around: passes over a window, and emptying counters."""
+"""What a micro-kernel's loops are built around: passes over a window, and flushing counters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hw.isa import Vector
-from stages.synthesizing.program import Program
+from stages.synthesizing.vector_program import Program
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,28 @@ class Body:
     """Everything a micro-kernel's loops are built around.
 
     Registers of counters `c{m}.{n}` belong to pixel `m`, or to `pixels` of them from `m * distance`
-    on; `together` neighbouring ones are emptied at a time, into `registers` registers of sums.
+    on; `together` neighbouring ones are flushed at a time, into `registers` registers of sums.
     """
 
     passes: tuple[Pass, ...]
-    empty: Program
-    """Counters `c0` … as 32-bit lanes `s0` …: what emptying them computes."""
+    flush: Program
+    """Counters `c0` … as 32-bit lanes `s0` …: what flushing them computes."""
     pixels: int = 1
     """Neighbouring pixels whose counters share a register, one behind the other."""
     distance: int = 1
     """Pixels from a register to the next; where that is less, two have the same ones in between."""
     carried_bits: int = 0
-    """How many of the counters that are emptied at a time, the first ones, are no numbers but bits
+    """How many of the counters that are flushed at a time, the first ones, are no numbers but bits
     that full adders carry from step to step."""
 
     @property
     def together(self) -> int:
-        """Registers of counters that are emptied at a time."""
-        return len(self.empty.inputs)
+        """Registers of counters that are flushed at a time."""
+        return len(self.flush.inputs)
 
     def counter(self, n: int) -> Vector:
         """The type of every register of counters `c{m}.{n}`."""
-        return self.empty.types[f"c{n % self.together}"]
+        return self.flush.types[f"c{n % self.together}"]
 
     def is_bits(self, n: int) -> bool:
         """Whether registers of counters `c{m}.{n}` hold carried bits."""
@@ -56,10 +56,10 @@ class Body:
     @property
     def registers(self) -> int:
         """Registers of sums that they become."""
-        return len(self.empty.outputs)
+        return len(self.flush.outputs)
 
     def columns(self, channels: int, lanes: int) -> int:
-        """How many times counters are emptied for one pixel of a tile of `channels`."""
+        """How many times counters are flushed for one pixel of a tile of `channels`."""
         return channels // (lanes * self.registers)
 
     def counters(self, rows: int, channels: int, lanes: int) -> list[tuple[int, int]]:

@@ -1,14 +1,14 @@
 """Proof that a kernel computes the products it stands for, for all inputs.
 
 A body's programs are run in the exact domain (`hw.isa.exact`) with every position holding an
-unknown pair of levels, the entries of tables being sums over four positions. What a word adds to
-each counter, what emptying makes of it, and the factors of the passes give one integer vector per
+unknown pair of levels, the entries of LUTs being sums over four positions. What a word adds to
+each counter, what flushing makes of it, and the factors of the passes give one integer vector per
 lane; it must be the plan's table for the lane's own row and pixel, and nothing else. The plan's
 table must be the product up to a term of the weight alone. Ranges are proved where lanes are
 widened, for as many words as the signature allows.
 
 Bits that full adders carry from step to step are unknown too. There an invariant takes the place of
-addition: emptying after a step gives what it gave before and the step's products.
+addition: flushing after a step gives what it gave before and the step's products.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
-from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
-from stages.kernels.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
+from hw.isa.sum_lane import Group, InexactError, Place, SumLane, Vector, zero_lane
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, WORD_BYTES
 from stages.kernels.signature import COUPLE, KernelSignature
 from stages.kinds import Table
 from stages.synthesizing.body import Body
-from stages.synthesizing.expanding import prove_expansion
-from stages.synthesizing.program import Program
-from stages.synthesizing.quotient import residual
-from stages.synthesizing.unknowns import corners, coupled_planes, looked_up, planes
+from stages.synthesizing.interaction import residual
+from stages.synthesizing.proof_inputs import corners, coupled_planes, lut_inputs, planes
+from stages.synthesizing.vector_program import Program
+from stages.synthesizing.weight_expansion import prove_expansion
 
 SUM_LIMIT = (1 << 31) - 1
 
@@ -48,7 +48,7 @@ def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Tabl
     return {
         "kernel": signature.name,
         "proved": prove(signature, isa, body),
-        "instructions": fingerprint(isa, halves=signature.adds_halves),
+        "instructions": fingerprint(isa, float16=signature.accumulates_float16),
         "text": digest(text),
     }
 
@@ -86,13 +86,13 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         totals, largest = _simulated(signature, isa, body, operands)
         chunks = WORD_BYTES * signature.step // (COUPLE if signature.coupled else 1)
         _compare(totals, sums, chunks, BYTE_BITS, isa)
-    elif (tables := signature.tables) is not None:
+    elif (lut := signature.lut) is not None:
         facts = {
-            "weights_alone": [int(x) for x in tables.residual()],
-            "level_pairs": 1 << (tables.activation_bits + tables.weight_bits),
+            "weights_alone": [int(x) for x in lut.residual()],
+            "level_pairs": 1 << (lut.activation_bits + lut.weight_bits),
         }
-        totals, largest = _simulated(signature, isa, body, looked_up(tables, signature, isa))
-        _compare(totals, tables.table().ravel(), WORD_BITS * signature.step, 1, isa)
+        totals, largest = _simulated(signature, isa, body, lut_inputs(lut, signature, isa))
+        _compare(totals, lut.table().ravel(), WORD_BITS * signature.step, 1, isa)
     else:
         assert signature.products is not None
         facts = {
@@ -146,7 +146,7 @@ def _simulated(
             for (m, n), lanes in added.items()
         }
         full = {p: x if body.is_bits(p[1]) else _times(x, period) for p, x in added.items()}
-        _emptied(body, full)
+        _flushed(body, full)
         gained = _gained(body, added, start)
         if one.ends_chain:
             whole = _gained(body, counters, start) if one.carried else gained
@@ -215,34 +215,34 @@ def _sums(x: Lanes, y: Lanes) -> Lanes:
     return [one + other for one, other in zip(x, y, strict=True)]
 
 
-def _emptied(body: Body, counters: Totals) -> Totals:
+def _flushed(body: Body, counters: Totals) -> Totals:
     """Registers of sums, by pixel and number, of all registers of counters."""
     totals: Totals = {}
     for m, n in counters:
         if n % body.together == 0:
             inputs = {f"c{i}": counters[m, n + i] for i in range(body.together)}
-            for name, lanes in body.empty.run(inputs).items():
+            for name, lanes in body.flush.run(inputs).items():
                 totals[m, n // body.together * body.registers + int(name[1:])] = lanes
     return totals
 
 
 def _from_nothing(body: Body, empty: Totals) -> Totals:
-    """What emptying gives of carried bits alone: nothing where they are 0."""
-    starts = {place: [x.resolved() for x in y] for place, y in _emptied(body, empty).items()}
+    """What flushing gives of carried bits alone: nothing where they are 0."""
+    starts = {place: [x.resolved() for x in y] for place, y in _flushed(body, empty).items()}
     for start in (lane for lanes in starts.values() for lane in lanes):
         is_nothing = not any(vector[0] for vector in start.terms.values())
-        assert start.constant == 0 and is_nothing, "emptying nothing gives something"
+        assert start.constant == 0 and is_nothing, "flushing nothing gives something"
     return starts
 
 
 def _gained(body: Body, counters: Totals, start: Totals) -> Totals:
-    """How much more emptying gives than it did of the bits before.
+    """How much more flushing gives than it did of the bits before.
 
-    Numbers are what was added to them, as emptying is linear in them.
+    Numbers are what was added to them, as flushing is linear in them.
     """
     return {
         place: [now.resolved() - before for now, before in zip(lanes, start[place], strict=True)]
-        for place, lanes in _emptied(body, counters).items()
+        for place, lanes in _flushed(body, counters).items()
     }
 
 

@@ -4,7 +4,7 @@
 at the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
 [rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and after
 every `per` rows the next one lies `wrap` bytes further on. Where registers are long, `share` bytes
-a word are fetched, from `later` on, into the second cache: nobody needs them yet.
+a word are fetched, from `later` on, into the L2 cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import Isa
-from stages.kernels.signature import BLOCK, KernelSignature
-from stages.synthesizing.addresses import row_start
-from stages.synthesizing.beginning import BEGIN, from_nothing
+from stages.kernels.signature import KernelSignature
+from stages.synthesizing.bias_preload import PRELOAD, without_preload
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.carried import body_of
-from stages.synthesizing.looping import loop_of
-from stages.synthesizing.operands import Operands
+from stages.synthesizing.operands import row_start
+from stages.synthesizing.step_loops import loop_of
+from stages.synthesizing.sum_stores import SumStores
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -46,46 +46,43 @@ def kernel_text(
     return MicroKernel(signature, isa, body).text()
 
 
-class MicroKernel(Operands):
+class MicroKernel(SumStores):
     """Emits one signature of vectors for one instruction set."""
 
     def __init__(self, signature: KernelSignature, isa: Isa, body: Body | None = None) -> None:
-        super().__init__(signature, isa)
-        self.body = body or body_of(signature, isa)
-        self.vectors = signature.channels // isa.lanes
-        self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
+        super().__init__(signature, isa, body or body_of(signature, isa))
         self.kinds = [self.body.counter(n) for _, n in self.tile]
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs.
 
-        Sums that can begin with something have another one, which `signature.beginning` names.
+        Sums that can begin with something have another one, which `signature.preload_name` names.
         """
         for m in range(self.signature.rows):
-            for n in range(0 if self._stores_first else self.vectors):
-                self._store(m, n, "zeroinitializer")
+            for n in range(0 if self.stores_first else self.vectors):
+                self.store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
         for one in self.body.passes:
             counters = self._pass(one, window, self._rescaled(counters, one.carried))
         if self.signature.sum_index is not None:
-            self._add_activation_sums(self.signature.sum_index)
+            self.add_activation_sums(self.signature.sum_index)
         self.code.do("ret void")
-        if not self.signature.begins:
+        if not self.signature.preloads_bias:
             return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
-        outer, declarations = from_nothing(self.signature, PARAMETERS)
-        inner = self.code.function(self.signature.beginning, (*PARAMETERS, BEGIN))
+        outer, declarations = without_preload(self.signature, PARAMETERS)
+        inner = self.code.function(self.signature.preload_name, (*PARAMETERS, PRELOAD))
         return f"{inner}\n{outer}", [*self.code.declarations, *declarations]
 
     # -- passes ------------------------------------------------------------------------------
 
     def _rescaled(self, counters: Sequence[str], factor: int) -> list[str]:
-        if factor == 0 and self.signature.begins:
+        if factor == 0 and self.signature.preloads_bias:
             first = [
                 self.code.load(self.word.llvm, "%begin", 4, n * self.isa.bytes)
                 for n in range(self.vectors)
             ]
-            parts = [part for value in first for part in self._begun(value)]
+            parts = [part for value in first for part in self._preloaded(value)]
             return [parts[n] for _, n in self.tile]
         if factor == 0:
             return ["zeroinitializer"] * len(self.tile)
@@ -96,8 +93,8 @@ class MicroKernel(Operands):
             for kind, c in zip(self.kinds, counters, strict=True)
         ]
 
-    def _begun(self, first: str) -> list[str]:
-        """Counters that are emptied to what sums begin with: half of their lanes begin with 0, or
+    def _preloaded(self, first: str) -> list[str]:
+        """Counters that are flushed to what sums begin with: half of their lanes begin with 0, or
         the same of every pixel."""
         together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
         if together == 1:
@@ -132,21 +129,21 @@ class MicroKernel(Operands):
                 unroll=flush == "window",
             )
             if one.ends_chain:
-                self._add(one.coefficient, counters, one is self.body.passes[0])
+                self.add(one.coefficient, counters, one is self.body.passes[0])
             return counters
         zeros = ["zeroinitializer"] * len(self.tile)
 
         def one_row(ky: str, _: list[str]) -> list[str]:
             if flush == "chunk":
                 return self._chunks(one, window, ky)
-            self._add(one.coefficient, self._words(one, window, ky, "0", "%kw", zeros))
+            self.add(one.coefficient, self._words(one, window, ky, "0", "%kw", zeros))
             return []
 
         code.loop("%kh", [], one_row)
         return []
 
     def _chunks(self, one: Pass, window: str, ky: str) -> list[str]:
-        """Runs of at most `flush_period` words, each emptied before a counter can overflow."""
+        """Runs of at most `flush_period` words, each flushed before a counter can overflow."""
         code, period = self.code, self.signature.flush_period
         # In 32 bits, because 32-bit ARM divides longer numbers in a library.
         last = code.let(f"trunc i64 {code.let(f'add i64 %kw, {period - 1}')} to i32")
@@ -158,7 +155,7 @@ class MicroKernel(Operands):
             small = code.let(f"icmp ult i64 {rest}, {period}")
             count = code.let(f"select i1 {small}, i64 {rest}, i64 {period}")
             zeros = ["zeroinitializer"] * len(self.tile)
-            self._add(one.coefficient, self._words(one, window, ky, first, count, zeros))
+            self.add(one.coefficient, self._words(one, window, ky, first, count, zeros))
             return []
 
         return code.loop(chunks, [], chunk)
@@ -174,7 +171,7 @@ class MicroKernel(Operands):
             return self._pipelined(one, window, row, row_words, first, count, counters)
 
         steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
-        pixels = range(self.signature.rows if self.signature.reads_ahead else 0)
+        pixels = range(self.signature.rows if self.signature.loads_ahead else 0)
 
         def place(index: str) -> tuple[str, str]:
             """The word that a step begins with, and where it is."""
@@ -232,86 +229,9 @@ class MicroKernel(Operands):
         data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
         word = code.let(f"add nuw nsw i64 {first}, {row_words}")
         places = [self.place(name, data, word, window) for name in loop.pointers]
-        turns = code.let(f"udiv exact i64 {count}, {self.signature.step}")
-        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, turns))
+        iterations = code.let(f"udiv exact i64 {count}, {self.signature.step}")
+        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, iterations))
         return [code.let(f"extractvalue {loop.result} {done}, {n}") for n in range(len(counters))]
 
     def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:
         return [(kind.llvm, value) for kind, value in zip(self.kinds, counters, strict=True)]
-
-    # -- sums --------------------------------------------------------------------------------
-
-    def _place(self, m: int, n: int) -> int:
-        return m * BLOCK * 4 + n * self.isa.bytes
-
-    def _store(self, m: int, n: int, value: str) -> None:
-        self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
-
-    @property
-    def _stores_first(self) -> bool:
-        """Whether the first pass stores each sum, once, so that none need be 0 before."""
-        is_once = self.signature.coupled and self.signature.flush == "window"
-        return self.signature.counts_sums or is_once
-
-    def _increase(self, m: int, n: int, value: str, is_first: bool = False) -> None:
-        if is_first and self._stores_first:
-            self._store(m, n, value)
-            return
-        kind, code = self.word.llvm, self.code
-        before = code.load(kind, "%sums", 4, self._place(m, n))
-        if not self.signature.is_float:
-            self._store(m, n, code.let(f"add {kind} {before}, {value}"))
-            return
-        floats = f"<{self.isa.lanes} x float>"
-        first, second = (code.bitcast(each, kind, floats) for each in (before, value))
-        total = code.let(f"fadd {floats} {first}, {second}")
-        self._store(m, n, code.bitcast(total, floats, kind))
-
-    def _add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
-        """Empty counters into the sums, times their coefficient."""
-        together, registers = self.body.together, self.body.registers
-        for first in range(0, len(counters), together):
-            m, n = self.tile[first]
-            inputs = {f"c{i}": counters[first + i] for i in range(together)}
-            for name, total in self.body.empty.emit(self.code, inputs.__getitem__).items():
-                if coefficient != 1:
-                    factor = self.word.splat(coefficient)
-                    total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
-                place = n // together * registers + int(name[1:])
-                for pixel, own in enumerate(self._by_pixel(total)):
-                    first_one = m * self.body.distance
-                    stores = is_first or self.signature.counts_sums
-                    self._increase(first_one + pixel, place, own, stores)
-
-    def _by_pixel(self, total: str) -> list[str]:
-        """The sums of each of the pixels whose counters share a register."""
-        if (pixels := self.body.pixels) == 1:
-            return [total]
-        lanes = pixels * self.isa.lanes
-        both = self.code.bitcast(total, f"<{4 * lanes} x i8>", f"<{lanes} x i32>")
-        parts = range(0, lanes, self.isa.lanes)
-        return [self.code.lanes(f"<{lanes} x i32>", both, n, self.isa.lanes) for n in parts]
-
-    def _add_activation_sums(self, index: int) -> None:
-        """Add what the producer summed over activations: contiguous words, one loop a pixel."""
-        for m in range(self.signature.rows):
-            pixel = self.moved("%data", "%pixel", m) if m else "%data"
-            total = self._window_sum(self.plane(pixel, index))
-            lanes = self.code.splat(total, "i32", self.isa.lanes)
-            for n in range(self.vectors):
-                self._increase(m, n, lanes)
-
-    def _window_sum(self, first: str) -> str:
-        """The sum of the words of a window that starts at `first`."""
-        code = self.code
-
-        def one_row(ky: str, sums: list[str]) -> list[str]:
-            row = code.pointer(first, row_start(code, ky))
-
-            def one_word(x: str, total: list[str]) -> list[str]:
-                word = code.load("i32", code.pointer(row, self.word_place(x)), 4)
-                return [code.let(f"add i32 {total[0]}, {word}")]
-
-            return code.loop("%kw", [("i32", sums[0])], one_word)
-
-        return code.loop("%kh", [("i32", "0")], one_row)[0]

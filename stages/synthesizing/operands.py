@@ -5,15 +5,15 @@ from __future__ import annotations
 from hw.isa import Isa, Vector
 from stages.kernels.families import BytePairs
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
-from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.lut import ENTRIES
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import KernelSignature
-from stages.kernels.tables import ENTRIES
-from stages.synthesizing.expanding import load_expanded
+from stages.synthesizing.weight_expansion import load_expanded
 
 CACHE_LINE = 64
 AHEAD = 4
 """Words whose weights are fetched before they are needed, where a register is a cache line: the
-processor's own prefetching keeps less than two lines a step coming from the second cache."""
+processor's own prefetching keeps less than two lines a step coming from the L2 cache."""
 SHARES = 8
 """Words whose shares of later weights fit a cache line, as a rule."""
 
@@ -25,34 +25,34 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
-        self.offset = signature.takes_off
+        self.offset = signature.kernel_offset
         self.pixels: dict[tuple[str, int], str] = {}
         """Where the words of a step are, and pixel → registers of them."""
 
     def activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
+        """The word of plane or part `a{plane}.{m}` in every lane, or its LUTs.
 
         Words of a step have several parts to a plane.
         """
         plane, m = _indices(name)
         place, number = data, 0
         if self.signature.plan is not None:
-            plane, number = divmod(plane, self.signature.counted)
+            plane, number = divmod(plane, self.signature.words_per_step)
             place = self.plane(place, self.signature.plane_index(plane))
         if m:
             place = self.moved(place, "%pixel", m)
-        if (tables := self.signature.tables) is not None:
-            size = tables.groups * ENTRIES
+        if (lut := self.signature.lut) is not None:
+            size = lut.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
             return self.code.repeated(loaded, size, kind)
-        if self.signature.reads_lanes:
+        if self.signature.multiplies_by_lane:
             return self._lane(data, m, plane, kind)
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
         if self.signature.pixels > 1:
             return self.code.bitcast(self._joinable(place), self.word.llvm, kind.llvm)
-        if self.signature.multiplies_words:
+        if self.signature.multiplies_int16:
             group = kind.lanes // self.isa.lanes
             element = f"i{16 * group}"
             value = self.code.load(element, place, 2, 2 * group * plane)
@@ -61,7 +61,7 @@ class Operands:
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
         if self.signature.plan is None:
-            # Pixels of a picture of few channels may have as many bytes as channels.
+            # Pixels of an image of few channels may have as many bytes as channels.
             part = self._part(self.code.load("i32", place, 1), plane, kind)
             return self._signed(self.code.hidden(kind.llvm, part), kind) if self.offset else part
         return self._word(place, number, kind)
@@ -192,8 +192,8 @@ class Operands:
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
         if self.signature.products is None:
-            tables = self.signature.tables
-            parts = 4 // tables.groups * self.signature.step if tables else self.signature.counted
+            lut = self.signature.lut
+            parts = 4 // lut.groups * self.signature.step if lut else self.signature.words_per_step
             plane, part = divmod(plane, parts)
             start = self.times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
@@ -210,7 +210,7 @@ class Operands:
         if isinstance(self.signature.products, BytePairs) and plane and n == 0:
             # Lines in the order in which they lie: no prefetching follows another one.
             code.do('call void asm sideeffect "", "~{memory}"()')
-        if self.signature.multiplies_words:
+        if self.signature.multiplies_int16:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)
         loaded = Vector(kind.lanes, 8)
@@ -239,10 +239,10 @@ class Operands:
         return self.isa.bytes >= least
 
     def fetch(self, word: str) -> None:
-        """Bring the weights of a later word into the first cache, and a share of later ones closer.
+        """Bring the weights of a later word into the L1 cache, and a share of later ones closer.
 
         What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache; half lines come from the second one in
+        are so few that a block's stay in the L1 cache; half lines come from the L2 cache in
         time. The first pass over a window does it.
         """
         code, size = self.code, self.signature.weight_bytes
@@ -268,3 +268,16 @@ def _indices(name: str) -> tuple[int, int]:
     """The two numbers of an input's name."""
     first, second = name[1:].split(".")
     return int(first), int(second)
+
+
+def row_start(code: FunctionText, ky: str) -> str:
+    """Bytes from a window's first row to row `ky`: `row` for each, `wrap` more after every `per`.
+
+    These are constants, and `wrap` is 0 where rows are evenly apart, so that nothing is left of it.
+    """
+    # In 32 bits, because 32-bit ARM divides longer numbers in a library.
+    number, per = (code.let(f"trunc i64 {value} to i32") for value in (ky, "%per"))
+    wraps = code.let(f"zext i32 {code.let(f'udiv i32 {number}, {per}')} to i64")
+    even = code.let(f"mul nsw i64 {ky}, %row")
+    more = code.let(f"mul nsw i64 {wraps}, %wrap")
+    return code.let(f"add nsw i64 {even}, {more}")

@@ -8,19 +8,20 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.kernels.offers import Offer, Problem
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.problems import Problem
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import prove
-from stages.synthesizing.discovering import plans
-from stages.synthesizing.full import FullSpec, full_program, full_text, prove_full
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.program import Program
-from stages.synthesizing.recounting import Recount, recount
-from stages.synthesizing.reducing import Move, reduction
+from stages.synthesizing.compiled_counts import CompiledCounts, count_compiled
+from stages.synthesizing.enumeration import candidates_for
+from stages.synthesizing.full_reduction import FullSpec, full_program, full_text, prove_full
+from stages.synthesizing.plan_discovery import plans
+from stages.synthesizing.reduction import Move, reduction
+from stages.synthesizing.vector_program import Program
 
 PRECISIONS = tuple((n, m) for n in (1, 2, 3) for m in (1, 2, 3))
 """Bits of activations and of weights."""
@@ -30,30 +31,30 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Carried:
+class WindowSurvey:
     """The best kernels for a product on a core whose counters are carried from word to word."""
 
-    best: Offer
+    best: KernelCandidate
     """The cheapest popcount kernel."""
-    plain: Offer
+    plain: KernelCandidate
     """The cheapest with one popcount a pair of digits."""
-    products: Offer
+    products: KernelCandidate
     """The cheapest of 8-bit products."""
-    lookup: Offer | None
+    lookup: KernelCandidate | None
     """The cheapest that looks products up, where the instruction set can."""
     synthesis: float
-    """Seconds for all offers of the problem, discovery of term plans included."""
+    """Seconds for all candidates of the problem, discovery of term plans included."""
     proof: float
     """Seconds to prove the best."""
 
 
 @dataclass(frozen=True)
-class Full:
+class FullReductionSurvey:
     """The best kernel that reduces `rows` x `chunk` bytes in one call."""
 
     spec: FullSpec
     program: Program
-    after_llvm: Recount
+    after_llvm: CompiledCounts
     synthesis: float
     """Seconds for the programs of all plans, discovery included, compilation left out."""
     reduction: float
@@ -61,19 +62,23 @@ class Full:
     proof: float
 
 
-def carried(problem: Problem, hardware: Hardware) -> Carried:
-    """The offers of a problem, and the proof of the best."""
-    offers, synthesis = _timed(lambda: offers_for(problem, hardware, TILES))
-    popcounts = [offer for offer in offers if offer.signature.plan is not None]
-    plain = [offer for offer in popcounts if _is_plain(offer.signature.plan)]
+def window_survey(problem: Problem, hardware: Hardware) -> WindowSurvey:
+    """The candidates of a problem, and the proof of the best."""
+    candidates, synthesis = _timed(lambda: candidates_for(problem, hardware, TILES))
+    popcounts = [candidate for candidate in candidates if candidate.signature.plan is not None]
+    plain = [candidate for candidate in popcounts if _is_plain(candidate.signature.plan)]
     isa, best = isa_of(hardware), popcounts[0]
     _, proof = _timed(lambda: prove(best.signature, isa, body_of(best.signature, isa)))
-    products = next(offer for offer in offers if offer.algorithm == "mac8")
-    lookup = next((offer for offer in offers if offer.signature.tables is not None), None)
-    return Carried(best, plain[0], products, lookup, synthesis, proof)
+    products = next(candidate for candidate in candidates if candidate.algorithm == "mac8")
+    lookup = next(
+        (candidate for candidate in candidates if candidate.signature.lut is not None), None
+    )
+    return WindowSurvey(best, plain[0], products, lookup, synthesis, proof)
 
 
-def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) -> Full:
+def full_reduction_survey(
+    problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8
+) -> FullReductionSurvey:
     """The kernel of fewest instructions after LLVM, of those that every plan of a problem gives."""
     isa, reducing = isa_of(hardware), 0.0
 
@@ -94,14 +99,14 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
     made, synthesis = _timed(programs)
     fewest = min(len(program.steps) for _, program in made)
     few = {f"k{i}": (s, p) for i, (s, p) in enumerate(made) if len(p.steps) <= 1.1 * fewest}
-    counts = recount({name: full_text(name, *pair) for name, pair in few.items()}, hardware)
+    counts = count_compiled({name: full_text(name, *pair) for name, pair in few.items()}, hardware)
     name = min(few, key=lambda name: (_instructions(counts[name]), name))
     spec, program = few[name]
     _, proof = _timed(lambda: prove_full(spec, program))
-    return Full(spec, program, counts[name], synthesis, reducing, proof)
+    return FullReductionSurvey(spec, program, counts[name], synthesis, reducing, proof)
 
 
-def _instructions(after: Recount) -> tuple[int, int]:
+def _instructions(after: CompiledCounts) -> tuple[int, int]:
     return after.arithmetic + after.moves, after.loads + after.stores
 
 

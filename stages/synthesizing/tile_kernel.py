@@ -12,21 +12,21 @@ parameters of a product, and those of a later step between the products of each.
 
 from __future__ import annotations
 
-from hw.isa import Isa, tiles
-from hw.isa.expanding import REGISTER
+from hw.isa import Isa, tile_registers
+from hw.isa.gfni import REGISTER
+from stages.kernels.kernel_candidates import LINE
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import LINE
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature
-from stages.synthesizing.addresses import row_start
-from stages.synthesizing.beginning import BEGIN
+from stages.synthesizing.bias_preload import PRELOAD
 from stages.synthesizing.body import Body
-from stages.synthesizing.expanding import load_expanded
-from stages.synthesizing.tiles import shape_of
+from stages.synthesizing.operands import row_start
+from stages.synthesizing.tile_body import shape_of
+from stages.synthesizing.weight_expansion import load_expanded
 
 AWAKE = 'call float asm sideeffect "vaddss $1, $1, $0", "=x,x"(float 0.0)'
 """A sum of floats that nobody reads. On a Xeon, kernels that store tiles and leave the unit of
-float products idle took 1.25 of the time where weights come from the second cache, in plain C as
+float products idle took 1.25 of the time where weights come from the L2 cache, in plain C as
 well; one such instruction every 64 cycles, of any width, ends that."""
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
@@ -58,7 +58,7 @@ class TileKernel:
         pointers = [p for p in parameters if p.startswith("ptr") and "%sums" not in p]
         numbers = [p for p in parameters if p.startswith("i64")]
         given = (*pointers, "i64 %ky", "i64 %step", *numbers)
-        registers, begins = range(self.shape.count), self.signature.begins
+        registers, begins = range(self.shape.count), self.signature.preloads_bias
         parts = (
             self._awake(),
             *(self._begin(m) for m in registers),
@@ -67,7 +67,7 @@ class TileKernel:
             *self._products(given),
             *(self._end(m) for m in registers),
             self._whole(parameters, given, "begin", ""),
-            *([self._whole((*parameters, BEGIN), given, "from", "ptr %begin")] if begins else []),
+            *([self._whole((*parameters, PRELOAD), given, "from", "ptr %begin")] if begins else []),
         )
         return "\n".join(parts), list(self.declarations)
 
@@ -115,8 +115,8 @@ class TileKernel:
     def _from(self, m: int) -> str:
         code = FunctionText()
         for n in range(self.shape.columns):
-            place = code.pointer("%begin", str(n * tiles.ROW_BYTES))
-            self._move(code, tiles.LOAD, f"c{m}.{n}", place, "0")  # every row is the same
+            place = code.pointer("%begin", str(n * tile_registers.ROW_BYTES))
+            self._move(code, tile_registers.LOAD, f"c{m}.{n}", place, "0")  # every row is the same
         return self._function(code, f"_from{m}", ("ptr %begin",))
 
     def _awake(self) -> str:
@@ -128,9 +128,9 @@ class TileKernel:
         code = FunctionText()
         stride = BLOCK * WORD_BYTES
         for n in range(self.shape.columns):
-            offset = m * self.shape.distance * stride + n * tiles.ROW_BYTES
+            offset = m * self.shape.distance * stride + n * tile_registers.ROW_BYTES
             place = code.pointer("%sums", str(offset))
-            self._move(code, tiles.STORE, f"c{m}.{n}", place, str(stride))
+            self._move(code, tile_registers.STORE, f"c{m}.{n}", place, str(stride))
         return self._function(code, f"_end{m}", ("ptr %sums",))
 
     def _products(self, given: tuple[str, ...]) -> list[str]:
@@ -170,7 +170,7 @@ class TileKernel:
 
         Those of a kernel that has all pixels are its own, needed soon.
         """
-        if self.signature.is_whole:
+        if self.signature.covers_layer:
             place = code.pointer(
                 "%weights", code.let(f"mul i64 {word}, {self.signature.weight_bytes}")
             )
@@ -231,14 +231,14 @@ class TileKernel:
                 weights = self._slot(code, self._number(code))
             else:
                 weights = code.pointer("%weights", code.let(f"mul nuw nsw i64 {word}, {stride}"))
-            pointer = code.pointer(weights, str(place * tiles.ROW_BYTES))
-            self._move(code, tiles.LOAD, name, pointer, str(stride))
+            pointer = code.pointer(weights, str(place * tile_registers.ROW_BYTES))
+            self._move(code, tile_registers.LOAD, name, pointer, str(stride))
             return
         row = row_start(code, "%ky")
         offset = code.let(f"mul nuw nsw i64 %step, {self.signature.step * WORD_BYTES}")
         data = code.pointer("%data", code.let(f"add nsw i64 {row}, {offset}"))
         distance = code.let(f"mul i64 %pixel, {place * self.shape.distance}")
-        self._move(code, tiles.LOAD, name, code.pointer(data, distance), "%pixel")
+        self._move(code, tile_registers.LOAD, name, code.pointer(data, distance), "%pixel")
 
     def _move(
         self, code: FunctionText, instruction: str, name: str, place: str, stride: str

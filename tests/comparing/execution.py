@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hw import host
-from hw.isa.tiles import FEATURES
+from hw.isa.tile_registers import FEATURES
 from pipelines.benchmarks.rounds import alternate
 from pipelines.errors import UserError
 from pipelines.runners.choose import Runner, choose

@@ -10,7 +10,7 @@ import pytest
 
 from hw import host
 from hw.host import _cache_sizes, detect, from_cpuinfo, from_flags, x86_processor
-from hw.isa.tiles import FEATURES
+from hw.isa.tile_registers import FEATURES
 
 _X86_64 = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse "

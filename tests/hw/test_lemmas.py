@@ -13,65 +13,30 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-import pytest
 import z3
 
-from hw.isa import Instruction, Vector, isa_of
+from hw.isa import Instruction
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
-from hw.isa.sums import Group, InexactError, SumLane
-from tests.hw.isa_code import cases_of
-from tests.targets import FP16, I8MM, PROFILES
-
-Array = np.ndarray[Any, Any]
-BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
-PRODUCTS = {"dot", "mac", "matrix", "multiply", "products"}
-MATRICES = {"matrix"}
-"""Of these, those of which lanes of a result have lanes of operands in common."""
-FLOATS = {"float_mac", "bfloat16_dot"}
-HALVES = {"half_mac", "half_add", "half_pair_add", "half_widen_low", "half_widen_high"}
-"""Floats of 16 bits."""
-LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
-"""See `tests.hw.test_lookups`."""
-KINDS = {
-    row.name: part.split(".")[0]
-    for isa in map(isa_of, (*PROFILES, FP16, I8MM))
-    for table in (isa.parts, isa.halves)
-    for part, row in table.items()
-}
-CASES = {
-    row.name + f"-{k}" * (k is not None): (row, k)
-    for hardware in (*PROFILES, FP16, I8MM)
-    for row, k in cases_of(isa_of(hardware))
-}
-# Activation and weight levels, the widest first; a row must be exact for one of these at least.
-LEVELS = (
-    ((0, 1, 2, 255), (-128, -1, 1, 127)),
-    ((0, 1, 2, 128), (-128, -1, 1, 127)),
-    ((0, 1, 2, 3), (-3, -1, 1, 3)),
+from hw.isa.sum_lane import Group, InexactError, SumLane
+from tests.hw.lemmas import (
+    BITWISE,
+    FLOATS,
+    HALVES,
+    KINDS,
+    LEVELS,
+    LOOKUPS,
+    MATRICES,
+    PRODUCTS,
+    Opaque,
+    as_floats,
+    cases,
+    chosen,
+    exact_levels,
+    prove,
+    term_by_term,
 )
-PAIRS = len(LEVELS[0][0]) * len(LEVELS[0][1])
-"""Entries of every vector."""
-
-
-def cases(wanted: Any) -> pytest.MarkDecorator:
-    """The rows of some kinds, with each immediate."""
-    chosen = [
-        pytest.param(row, immediate, id=name)
-        for name, (row, immediate) in CASES.items()
-        if wanted(KINDS[row.name])
-    ]
-    return pytest.mark.parametrize(("row", "immediate"), chosen)
-
-
-def prove(claims: Sequence[Any]) -> None:
-    """The claims hold for all values of their variables."""
-    solver = z3.Solver()
-    solver.set("timeout", 60_000)
-    solver.add(z3.Not(z3.And(*claims)))
-    found = solver.check()
-    assert found == z3.unsat, solver.model() if found == z3.sat else solver.reason_unknown()
 
 
 @cases(lambda kind: kind in BITWISE)
@@ -138,39 +103,6 @@ def test_sums_have_their_linear_form(row: Instruction, immediate: int | None) ->
     assert proved
 
 
-class Opaque:
-    """A register of numbers about which nothing is known but their range, that of their type."""
-
-    def __init__(self, number: int, kind: Vector, signed: bool) -> None:
-        self.number, self.kind, self.signed = number, kind, signed
-        self.low = -(1 << (kind.bits - 1)) if signed else 0
-        self.high = self.low + (1 << kind.bits) - 1
-        # The last entry tells numbers from what is added to them.
-        self.vector = np.array([self.low] * (PAIRS - 1) + [self.high], np.int64)
-
-    def group(self, lane: int) -> Group:
-        return Group(None, None, self.number << 8 | lane, 1)
-
-    def exact(self) -> list[SumLane]:
-        return [
-            SumLane(self.kind.bits, {self.group(n): self.vector}) for n in range(self.kind.lanes)
-        ]
-
-    def free(self) -> list[SolverLane]:
-        return variables(f"x{self.number}_", self.kind.lanes, self.kind.bits)
-
-    def share(self, claimed: SumLane) -> Any:
-        """What these numbers contribute to a claimed sum: each times its coefficient."""
-        total = z3.BitVecVal(0, claimed.bits)
-        for lane, number in enumerate(self.free()):
-            vector = claimed.terms.get(self.group(lane), 0 * self.vector)
-            factor = int(vector[-1]) // self.high
-            assert np.array_equal(vector, factor * self.vector)
-            if factor:
-                total = total + number.extend(claimed.bits, self.signed).term * factor
-        return total
-
-
 @cases(lambda kind: kind in PRODUCTS)
 def test_products_have_their_value_for_every_pair_of_levels(
     row: Instruction, immediate: int | None
@@ -213,110 +145,6 @@ def test_products_have_their_value_for_every_pair_of_levels(
     assert proved
 
 
-def term_by_term(claim: Any) -> list[Any]:
-    """What two sums are equal by whose terms may be equal one by one: products take the solver
-    longer together."""
-    found, value = ([t for t in terms_of(x) if not is_zero(t)] for x in claim.children())
-    if len(found) != len(value):
-        return [claim]
-    return [x == y for x, y in zip(found, value, strict=True)]
-
-
-def terms_of(term: Any) -> list[Any]:
-    """The terms of a sum, in order."""
-    if term.decl().kind() != z3.Z3_OP_BADD:
-        return [term]
-    return [each for part in term.children() for each in terms_of(part)]
-
-
-def is_zero(term: Any) -> bool:
-    return bool(z3.is_bv_value(term)) and term.as_long() == 0
-
-
-@cases(lambda kind: kind in FLOATS)
-def test_floats_are_added_up_as_numbers_where_nothing_is_rounded(
-    row: Instruction, immediate: int | None
-) -> None:
-    """The exact domain takes them for such; integers of few bits are."""
-    rng = np.random.default_rng(3)
-    kind, (count, bits), trials = row.result, (row.operands[1].lanes, row.operands[1].bits), 64
-    per_lane = count // kind.lanes
-    totals = rng.integers(-(1 << 22), 1 << 22, (trials, kind.lanes))
-    x, y = rng.integers(-(1 << 7), 1 << 7, (2, trials, count))
-    factors = [_as_floats(values, bits) for values in (x, y)]
-    operands = [array_lanes(values) for values in (totals.astype(np.float32), *factors)]
-    found = registers(row.execute(operands, immediate)).view(np.float32)
-    added = (x * y).reshape(trials, kind.lanes, per_lane).sum(2)
-    np.testing.assert_array_equal(found, totals + added)
-    total = Opaque(0, kind, False)
-    exact = row.execute([total.exact(), *exact_levels(row.operands[1], *LEVELS[2])], immediate)
-    products = np.outer(*LEVELS[2]).ravel()
-    for number, claimed in enumerate(exact):
-        assert claimed.constant == 0
-        terms = dict(claimed.terms)
-        np.testing.assert_array_equal(terms.pop(total.group(number)), total.vector)
-        own = {Group(0, 0, number * per_lane + part, 1) for part in range(per_lane)}
-        assert terms.keys() == own
-        for group in own:
-            np.testing.assert_array_equal(terms[group], products)
-
-
-@cases(lambda kind: kind in HALVES)
-def test_floats_of_16_bits_are_numbers_where_nothing_is_rounded(
-    row: Instruction, immediate: int | None
-) -> None:
-    """Every lane is a sum, or a sum and a product, of whole numbers, in the exact domain as well:
-    where the terms stand there is where the numbers are read."""
-    rng = np.random.default_rng(3)
-    registers_of = [rng.integers(-30, 31, (64, kind.lanes)) for kind in row.operands]
-    inputs = [array_lanes(values.astype(np.float16)) for values in registers_of]
-    kind = np.float16 if row.result.bits == 16 else np.float32
-    found = registers(row.execute(inputs, immediate)).view(kind)
-    is_product = KINDS[row.name] == "half_mac"
-    exact = row.execute(
-        [
-            [SumLane(16, {_place(row, n, lane, is_product): np.ones(1, np.int64)})
-             for lane in range(operand.lanes)]
-            for n, operand in enumerate(row.operands)
-        ],
-        immediate,
-    )  # fmt: skip
-    for number, claimed in enumerate(exact):
-        wanted: Any = 0
-        for place in claimed.terms:
-            assert isinstance(place, Group)
-            register, lane = divmod(place.chunk, 100)
-            is_pair = is_product and place.row is not None
-            factors = (1, 2) if is_pair else (register,)
-            wanted = wanted + np.prod([registers_of[f][:, lane] for f in factors], axis=0)
-        np.testing.assert_array_equal(found[:, number], wanted)
-
-
-def _place(row: Instruction, operand: int, lane: int, is_product: bool) -> Group:
-    """Where a lane of an operand stands: both factors of a product at one place."""
-    if not is_product or operand == 0:
-        return Group(None, None, 100 * operand + lane, 1)
-    return Group(0 if operand == 2 else None, 0 if operand == 1 else None, lane, 1)
-
-
-def _as_floats(values: Array, bits: int) -> Array:
-    """Whole numbers as floats, or as bfloat16."""
-    floats = values.astype(np.float32)
-    return floats if bits == 32 else (floats.view(np.uint32) >> 16).astype(np.uint16)
-
-
-def exact_levels(kind: Vector, *levels: Sequence[int], size: int = 0) -> list[list[SumLane]]:
-    """A register of activations and one of weights, with every pair of their levels; `size` lanes
-    are of one pixel, or one row."""
-    activations, weights = (np.array(values, np.int64) for values in levels)
-    places = [divmod(n, size or kind.lanes) for n in range(kind.lanes)]
-    a, w = np.repeat(activations, len(weights)), np.tile(weights, len(activations))
-    return [
-        [SumLane(kind.bits, {Group(None, pixel, n, 1): a}) for pixel, n in places],
-        [SumLane(kind.bits, {Group(row, None, n, 1): w}) for row, n in places],
-    ]
-
-
 def moved(claim: Any, operands: Sequence[list[SolverLane]], number: int, row: Instruction) -> Any:
     """The claim about a row's first lane as it reads for another one."""
     lanes, places = row.result.lanes, [number] * len(operands)
@@ -331,14 +159,6 @@ def moved(claim: Any, operands: Sequence[list[SolverLane]], number: int, row: In
     return z3.substitute(claim, *pairs)
 
 
-def chosen(index: Any, values: Any, bits: int) -> Any:
-    """The entry of a table that an index names."""
-    found = z3.BitVecVal(int(values[-1]), bits)
-    for number, value in enumerate(values[:-1]):
-        found = z3.If(index == number, z3.BitVecVal(int(value), bits), found)
-    return found
-
-
 @cases(lambda kind: True)
 def test_the_solver_and_numpy_read_the_same_meaning(
     row: Instruction, immediate: int | None
@@ -351,7 +171,7 @@ def test_the_solver_and_numpy_read_the_same_meaning(
     if KINDS[row.name] in HALVES:
         values = [rng.normal(size=v.shape).astype(np.float16).view(np.uint16) for v in values]
     if KINDS[row.name] in FLOATS:  # of what is no number, neither says which
-        values = [_as_floats(v >> (v.itemsize * 8 - 8), v.itemsize * 8) for v in values]
+        values = [as_floats(v >> (v.itemsize * 8 - 8), v.itemsize * 8) for v in values]
         values = [v.view(f"u{v.itemsize}") for v in values]
     expected = registers(row.execute([array_lanes(v) for v in values], immediate))
     for trial, wanted in enumerate(expected):

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Instruction, isa_of
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.tiles import (
+from hw.isa.tile_registers import (
     COLUMNS,
     FEATURES,
     ROW_BYTES,

@@ -6,7 +6,7 @@ from stages.rooms import ROOMS
 
 REGISTRY = '''
 """The stages of a test."""
-from stages.registry import Stage
+from stages.stage import Stage
 
 STAGES = (
     Stage("zoo", "stages.importing.zoo:build", "source", options={"options": "ZooOptions"}),

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pipelines.evaluation.reference_model import Reference
 from recipes.models.digits_data import LOGITS, RATES
-from stages.importing.onnx_domains import QONNX
+from stages.importing.onnx.domains import QONNX
 from tests import warm
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
 

@@ -19,7 +19,7 @@ from pipelines.recipe.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.test_bench_engines import check
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_plain import Net, mobile
+from tests.stages.packaging.standalone.test_te_kernel import Net, mobile
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64
 

@@ -14,7 +14,7 @@ from pipelines.commands import conformance
 from pipelines.conformance import examiner_process, results_file
 from pipelines.errors import UserError
 from pipelines.recipe.overrides import Variables
-from stages.importing.onnx_reader import QONNX
+from stages.importing.onnx.onnx_reader import QONNX
 from tests import warm
 from tests.stages.importing.graphs import graph, node
 

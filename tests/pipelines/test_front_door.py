@@ -20,7 +20,7 @@ from onnx import helper
 
 from hw import host
 from pipelines.runners import replay
-from stages.importing.onnx_reader import QONNX
+from stages.importing.onnx.onnx_reader import QONNX
 from tests import warm
 from tests.stages.importing.graphs import graph, node
 

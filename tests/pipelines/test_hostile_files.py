@@ -21,7 +21,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from stages.importing.onnx_domains import QONNX
+from stages.importing.onnx.domains import QONNX
 from tests import warm
 from tests.stages.importing.graphs import graph, node
 from tests.stages.importing.torch_export import archives

@@ -11,8 +11,8 @@ from pipelines import targets
 from pipelines.commands import explain, kernels
 from pipelines.errors import UserError
 from pipelines.recipe.overrides import Variables
-from stages.kernels.offers import Problem
-from stages.synthesizing.offering import offers_for
+from stages.kernels.problems import Problem
+from stages.synthesizing.enumeration import candidates_for
 
 POPCOUNTS = {"A1W1": 1, "A3W1": 2, "A2W2": 3, "A3W2": 4, "A2W3": 4, "A3W3": 6}
 ONE_BIT = """\
@@ -151,7 +151,7 @@ def test_a_kernel_that_makes_bytes_of_weights_is_explained(
 
 def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     profile = targets.profiles("avx2", None)[0]
-    offers = offers_for(Problem(2, 1, "bipolar"), profile)
+    offers = candidates_for(Problem(2, 1, "bipolar"), profile)
     best = {offer.algorithm: offer.signature for offer in reversed(offers)}
     assert set(best) == {"bitserial", "lookup", "mac8", "winograd"}
     for signature in (*best.values(), best["bitserial"].flushed("chunk")):

@@ -163,7 +163,7 @@ def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
 
 
 def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
-    """Tables of `elementwise.py` hold operators of all rooms, too; `floats.py` reads its own."""
+    """Tables of `elementwise.py` hold all rooms' operators; `float_linear.py` reads its own."""
     tables = {"ARITHMETIC", "ELEMENTWISE", "WHOLE", "WIDENED"}
     found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients(
         "stages.scheduling"
@@ -174,7 +174,7 @@ def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
         for base, _, names in python_sources.read(keys.ROOT / name, keys.ROOT).imports
         if base == "stages.dialect.elementwise" and tables & set(names)
     }
-    assert reading == {"stages/dialect/floats.py"}
+    assert reading == {"stages/dialect/float_linear.py"}
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])

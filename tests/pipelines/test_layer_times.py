@@ -15,7 +15,7 @@ from hw import host
 from pipelines.errors import UserError
 from pipelines.evaluation import layer_times
 from tests.pipelines.fake_clone import ROOT, doit
-from tests.stages.packaging.test_shipping import imported
+from tests.stages.packaging.files.test_client_files import imported
 
 RECIPE = ("recipe=digits_a2w2_host", "package.profile=true")
 BLOCK = "recipe=ci/residual_block_a2w1"

@@ -15,8 +15,8 @@ from PIL import Image
 from pipelines.errors import UserError
 from pipelines.evaluation import picture_inputs
 from pipelines.recipe.sections import InputSpec
-from stages.pixels import Layout
-from stages.pixels import layout as layout_of
+from stages.image_layout import Layout
+from stages.image_layout import layout as layout_of
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

@@ -20,7 +20,7 @@ from pipelines.recipe.recipe_slices import (
     zoo_options,
 )
 from pipelines.recipe.sections import IMAGE_SIZES
-from stages import options
+from stages import layer_options, options
 
 BASE: dict[str, Any] = {
     "model": {"zoo": "resnet18"},
@@ -35,8 +35,8 @@ def recipe(**changes: Any) -> Recipe:
 def test_encodings_are_those_of_the_paper_unless_said_otherwise() -> None:
     made = zoo_options(recipe())
     assert made is not None
-    assert made.activations == options.TensorQuantization(bits=2, encoding="unipolar")
-    assert made.weights == options.TensorQuantization(bits=1, encoding="bipolar")
+    assert made.activations == layer_options.TensorQuantization(bits=2, encoding="unipolar")
+    assert made.weights == layer_options.TensorQuantization(bits=1, encoding="bipolar")
 
 
 def test_zoo_sees_precision_and_nothing_else() -> None:
@@ -49,11 +49,11 @@ def test_zoo_sees_precision_and_nothing_else() -> None:
     assert made == same
     assert made is not None
     assert made.layers == (
-        options.LayerOverride(match="layer4.*", weights=options.TensorOverride(bits=2)),
+        layer_options.LayerOverride(match="layer4.*", weights=layer_options.TensorOverride(bits=2)),
     )
     assert legalize_options(recipe(layers=layers)).layers == (
-        options.LayerAlgorithm(match="layer4.*", algorithm="bitserial"),
-        options.LayerAlgorithm(match="layer1.*", algorithm="mac8"),
+        layer_options.LayerAlgorithm(match="layer4.*", algorithm="bitserial"),
+        layer_options.LayerAlgorithm(match="layer1.*", algorithm="mac8"),
     )
 
 
@@ -82,7 +82,7 @@ def test_eight_bits_everywhere_are_qdq(activations: dict[str, Any], encoding: st
     options_ = zoo_options(made)
     assert options_ is not None
     assert (options_.format, options_.activations.encoding) == ("qdq", encoding)
-    assert options_.weights == options.TensorQuantization(bits=8, encoding="signed")
+    assert options_.weights == layer_options.TensorQuantization(bits=8, encoding="signed")
 
 
 def test_fewer_bits_somewhere_are_qonnx() -> None:
@@ -178,9 +178,11 @@ def test_package_names_prefix_c_symbols(name: str) -> None:
 
 
 def test_an_override_changes_what_it_says() -> None:
-    base = options.TensorQuantization(bits=2, encoding="unipolar")
-    override = options.TensorOverride
-    assert override(bits=3).apply(base) == options.TensorQuantization(bits=3, encoding="unipolar")
+    base = layer_options.TensorQuantization(bits=2, encoding="unipolar")
+    override = layer_options.TensorOverride
+    assert override(bits=3).apply(base) == layer_options.TensorQuantization(
+        bits=3, encoding="unipolar"
+    )
     assert override(encoding="signed").apply(base).encoding == "signed"
     assert override().apply(base) == base
 
@@ -190,7 +192,7 @@ def test_bits_are_whole_numbers_from_1_to_8(bits: object) -> None:
     with pytest.raises(ValidationError):
         recipe(quantization={"activations": {"bits": bits}, "weights": {"bits": 1}})
     with pytest.raises(ValidationError):
-        options.TensorQuantization(bits=bits, encoding="unipolar")  # type: ignore[arg-type]
+        layer_options.TensorQuantization(bits=bits, encoding="unipolar")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_bits_are_whole_numbers_from_1_to_8(bits: object) -> None:
     ],
 )
 def test_layer_patterns_are_globs(pattern: str, layer: str, matches: bool) -> None:
-    assert options.is_match(pattern, layer) is matches
+    assert layer_options.is_match(pattern, layer) is matches
 
 
 def models() -> set[type[BaseModel]]:
@@ -214,8 +216,8 @@ def models() -> set[type[BaseModel]]:
         Recipe,
         *(
             item
-            for item in vars(options).values()
-            if isinstance(item, type) and issubclass(item, options.Options)
+            for item in {**vars(layer_options), **vars(options)}.values()
+            if isinstance(item, type) and issubclass(item, layer_options.Options)
         ),
     ]
     while todo:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.packaging.link import default_cache
+from stages.packaging.compiling.linker import default_cache
 from tests import warm
 from tests.pages import ROOT
 

@@ -17,10 +17,10 @@ import pytest
 from pipelines.runners import open_package
 from pipelines.runners.package import Package
 from pipelines.runners.replay import qemu_prefix, read_replay
-from stages.packaging.emit import PUBLIC
-from stages.packaging.link import _COMPILER_RT, _LIBC, default_cache
-from stages.packaging.source import FOLDER
-from stages.packaging.symbols import ObjectFile
+from stages.packaging.c_source.graph_source import PUBLIC
+from stages.packaging.compiling.linker import _COMPILER_RT, _LIBC, default_cache
+from stages.packaging.compiling.object_file import ObjectFile
+from stages.packaging.files.source_folder import FOLDER
 from tests.comparing.objects import members
 from tests.pipelines.test_front_door import BLOCK, ROOT, doit
 from tests.stages.packaging import golden_text

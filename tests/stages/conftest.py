@@ -11,8 +11,8 @@ import pytest
 from hw.isa import Isa
 from hw.isa.fingerprint import fingerprint
 from stages import synthesizing
-from stages.kernels.packed import signature_text
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import signature_text
 from stages.kinds import Table
 from stages.synthesizing.body import Body
 from stages.synthesizing.certificate import certify

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.networks import SourceNet
 
 Build = Callable[[SourceNet, Any], Any]
@@ -39,7 +39,9 @@ def activation_quant(**changes: Any) -> Build:
 
     def build(net: SourceNet, data: Any) -> Any:
         scale, zero_point = (net.constant(name, value) for name, value in operands.items())
-        return net.op(source.quant(net.conv(data, "conv", 4), scale, zero_point, **attrs), "q")
+        return net.op(
+            qonnx_operators.quant(net.conv(data, "conv", 4), scale, zero_point, **attrs), "q"
+        )
 
     return build
 
@@ -51,7 +53,7 @@ def weight_quant(**changes: Any) -> Build:
         scale = net.constant("s", changes.get("scale", 0.5))
         zero_point = net.constant("z", changes.get("zero_point", 0.0))
         bits = changes.get("bits", 2)
-        call = source.quant(
+        call = qonnx_operators.quant(
             weight, scale, zero_point, bits=bits, signed=True, narrow=False, rounding="ROUND"
         )
         return net.op(relax.op.nn.conv2d(data, net.op(call, "wq")), "conv")
@@ -61,7 +63,7 @@ def weight_quant(**changes: Any) -> Build:
 
 def thresholds(table: Any, scale: float = 1.0, bias: float = 0.0, axis: int = 1) -> Build:
     def build(net: SourceNet, data: Any) -> Any:
-        call = source.multi_threshold(
+        call = qonnx_operators.multi_threshold(
             net.conv(data, "conv", 4),
             net.constant("t", table),
             out_scale=scale,
@@ -80,7 +82,7 @@ def normalized(variance: float = 1.0, axis: int = 1, gain: float = 1.0) -> Build
         operands = [
             net.constant(f"b{i}", np.full(6 if axis > 1 else 4, v)) for i, v in enumerate(values)
         ]
-        call = source.batch_norm(summed, *operands, epsilon=1e-5, channel_axis=axis)
+        call = qonnx_operators.batch_norm(summed, *operands, epsilon=1e-5, channel_axis=axis)
         return net.quant(net.op(call, "bn"), "q", 2, 0.5)
 
     return build
@@ -133,7 +135,7 @@ def normalized_features(net: SourceNet, data: Any) -> Any:
 def thresholds_of_features(net: SourceNet, data: Any) -> Any:
     table = net.constant("t", np.ones((144, 3)))
     flat = net.flatten(data)
-    call = source.multi_threshold(flat, table, out_scale=1.0, out_bias=0.0, channel_axis=1)
+    call = qonnx_operators.multi_threshold(flat, table, out_scale=1.0, out_bias=0.0, channel_axis=1)
     return net.op(call, "mt")
 
 
@@ -148,7 +150,7 @@ def per_input_scale(net: SourceNet) -> Any:
     data = net.quant(net.x, "data", 2, 0.5)
     weight = net.constant("w", net.rng.normal(size=(5, 5)))
     scale = net.constant("s", np.arange(1.0, 6.0).reshape(5, 1))
-    call = source.quant(
+    call = qonnx_operators.quant(
         weight, scale, net.constant("z", 0), bits=2, signed=True, narrow=False, rounding="ROUND"
     )
     return net.op(relax.op.matmul(data, net.op(call, "wq")), "fc")
@@ -156,7 +158,9 @@ def per_input_scale(net: SourceNet) -> Any:
 
 def computed_scale(net: SourceNet, data: Any) -> Any:
     zero = net.constant("z", 0)
-    call = source.quant(data, data, zero, bits=2, signed=False, narrow=False, rounding="ROUND")
+    call = qonnx_operators.quant(
+        data, data, zero, bits=2, signed=False, narrow=False, rounding="ROUND"
+    )
     return net.op(call, "q")
 
 
@@ -186,12 +190,14 @@ def batched_product(net: SourceNet, data: Any) -> Any:
 
 
 def half_integer_mean(net: SourceNet) -> Any:
-    data = net.op(source.bipolar_quant(net.x, net.constant("s", 1.0)), "data")
+    data = net.op(qonnx_operators.bipolar_quant(net.x, net.constant("s", 1.0)), "data")
     return net.quant(net.op(relax.op.mean(data, [2, 3], True), "mean"), "q", 2, 0.5)
 
 
 def mixed_addends(net: SourceNet, data: Any) -> Any:
-    return net.op(source.bipolar_quant(net.conv(data, "conv", 4), net.constant("s", 0.25)), "q")
+    return net.op(
+        qonnx_operators.bipolar_quant(net.conv(data, "conv", 4), net.constant("s", 0.25)), "q"
+    )
 
 
 def other_scale(net: SourceNet, data: Any) -> Any:

@@ -9,7 +9,7 @@ from tvm import relax
 
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 
 
 class SourceNet:
@@ -41,7 +41,7 @@ class SourceNet:
         self, x: Any, name: str, bits: int, scale: float, *, signed: bool = False, zp: float = 0.0
     ) -> Any:
         return self.builder.emit(
-            source.quant(
+            qonnx_operators.quant(
                 x,
                 self.constant(f"{name}.scale", scale),
                 self.constant(f"{name}.zp", zp),
@@ -56,7 +56,7 @@ class SourceNet:
     def weights(self, name: str, shape: tuple[int, ...], bits: int, encoding: str) -> Any:
         value = self.constant(f"{name}.weight", self.rng.normal(size=shape))
         if encoding == "bipolar" and bits == 1:
-            call = source.bipolar_quant(value, self.constant(f"{name}.wscale", 0.5))
+            call = qonnx_operators.bipolar_quant(value, self.constant(f"{name}.wscale", 0.5))
             return self.builder.emit(call, f"{name}.wq")
         signed = encoding == "signed"
         zp = ((1 << bits) - 1) / 2 if encoding == "bipolar" else 0.0
@@ -83,7 +83,7 @@ class SourceNet:
         gamma = (
             2.0 ** self.rng.integers(-1, 2, channels) * self.rng.choice([-1, 1], channels) / spread
         )
-        call = source.batch_norm(
+        call = qonnx_operators.batch_norm(
             x,
             self.constant(f"{name}.gamma", gamma),
             self.constant(f"{name}.beta", self.rng.integers(-4, 5, channels) / 4),

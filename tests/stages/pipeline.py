@@ -16,13 +16,15 @@ from hw.profile import Hardware
 from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
 from stages.dialect.calls import shape_of
 from stages.graph import interpret
-from stages.kernels.offers import Offer, Problem, from_table, to_table
+from stages.kernels.kernel_candidates import KernelCandidate, from_table, to_table
+from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.synthesizing import offering
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.recounting import Recount
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
+from stages.synthesizing import enumeration
+from stages.synthesizing.compiled_counts import CompiledCounts
+from stages.synthesizing.enumeration import candidates_for
 from tests.kept import kept
 
 Array = np.ndarray[Any, Any]
@@ -47,14 +49,14 @@ def offers_of(quantized: Model, hardware: Hardware) -> Table:
     def memo(_: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
         return kept("predicted offers", ingredients, lambda: _predicted(build))
 
-    return synthesizing.offer(model=quantized, hardware=hardware, memo=memo)
+    return synthesizing.enumerate_kernels(model=quantized, hardware=hardware, memo=memo)
 
 
-def offered(problem: Problem, hardware: Hardware) -> list[Offer]:
+def offered(problem: Problem, hardware: Hardware) -> list[KernelCandidate]:
     """What the synthesis engine offers for a problem, counted as LLVM compiles it."""
 
     def build() -> bytes:
-        return json.dumps(to_table(offers_for(problem, hardware))).encode()
+        return json.dumps(to_table(candidates_for(problem, hardware))).encode()
 
     named = {"problem": problem.name, "hardware": hardware.ingredients()}
     return from_table(json.loads(kept("offers", named, build)))
@@ -64,9 +66,9 @@ def _predicted(build: Callable[[], bytes]) -> bytes:
     """Offers as LLVM would leave them if it copied and spilled nothing."""
 
     def uncounted(signatures: Iterable[KernelSignature], *_: object) -> object:
-        return dict.fromkeys(signatures, Recount(1, 0, 0, 0, 0))
+        return dict.fromkeys(signatures, CompiledCounts(1, 0, 0, 0, 0))
 
-    with patch.object(offering, "_compiled", uncounted):
+    with patch.object(enumeration, "_compiled", uncounted):
         return build()
 
 

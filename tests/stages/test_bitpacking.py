@@ -11,29 +11,21 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import bitpacking
-from stages.bitpacking.choosing import choose
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.kernel_choice import choose
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
-from stages.kernels.geometry import Geometry
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import from_table
-from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
-from stages.kernels.signature import Flush, KernelSignature, stored_by
+from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
-from stages.numerics import source
-from stages.options import Algorithm, LegalizeOptions
+from stages.layer_options import Algorithm
+from stages.numerics import qonnx_operators
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import (
-    algorithm,
-    assert_stages_agree,
-    board,
-    offers_of,
-    stages,
-)
+from tests.stages.pipeline import algorithm, assert_stages_agree, board, offers_of, stages
 
 BOARDS = ("rpi3", "rpi3_armv7", "x86_64")
 ALGORITHMS: tuple[Algorithm, ...] = ("bitserial", "mac8")
@@ -75,12 +67,12 @@ def signatures(model: Model) -> list[KernelSignature]:
 def activation(net: SourceNet, x: Any, name: str, bits: int, encoding: str) -> Any:
     """Unipolar 0..2^b-1, bipolar odd levels, or signed and narrow (ternary at two bits)."""
     if encoding == "bipolar" and bits == 1:
-        return net.op(source.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
+        return net.op(qonnx_operators.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
     if encoding == "bipolar":
         return net.quant(x, name, bits, 0.5, zp=((1 << bits) - 1) / 2)
     if encoding == "unipolar":
         return net.quant(x, name, bits, 0.5)
-    call = source.quant(
+    call = qonnx_operators.quant(
         x,
         net.constant(f"{name}.s", 0.5),
         net.constant(f"{name}.z", 0.0),
@@ -251,7 +243,7 @@ def test_zero_points_that_no_byte_holds(bias: float, name: Algorithm) -> None:
     net = SourceNet((1, 4, 5, 5))
     data = net.quant(net.x, "data", 2, 0.5)
     table = np.sort(net.rng.integers(-9, 9, (4, 3)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.conv(data, "first", 4),
         net.constant("t", table),
         out_scale=1.0,
@@ -261,212 +253,6 @@ def test_zero_points_that_no_byte_holds(bias: float, name: Algorithm) -> None:
     levels = net.op(call, "levels")
     model = net.model(net.conv(levels, "second", 3, bits=2))
     assert_stages_agree(model, options=algorithm(name))
-
-
-# -- edges ---------------------------------------------------------------------------------------
-
-
-def test_an_edge_with_two_kinds_of_reader_exists_twice() -> None:
-    net = SourceNet((1, 40, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5)
-    pooled = net.op(relax.op.nn.max_pool2d(data, 2, 2), "pool")
-    model = net.model(net.conv(data, "conv", 3), net.conv(pooled, "tail", 3))
-    found = layouts(model, algorithm("bitserial"))
-    assert found["x.nhwc.planes"].shape == (2, 8, 8, 2)
-    assert found["x.nhwc.planes"].dtype == "uint32"
-    assert found["x.nhwc.bytes"].shape == (6, 6, 64)
-    assert found["x.nhwc.bytes"].dtype == "uint8"
-
-
-def test_an_edge_without_products_has_no_planes() -> None:
-    net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5)
-    pooled = net.op(relax.op.nn.max_pool2d(data, 2, 2), "pool")
-    found = layouts(net.model(net.conv(pooled, "conv", 3)))
-    assert "x.nhwc.planes" not in found
-    assert found["x.nhwc.bytes"].padded_channels == 32
-
-
-def test_a_halo_is_the_largest_padding_of_its_readers() -> None:
-    net = SourceNet((1, 5, 9, 9))
-    data = net.quant(net.x, "data", 2, 0.5)
-    weights = [net.weights(f"w{n}", (3, 5, 3, 5), 1, "bipolar") for n in (0, 1)]
-    first = net.op(relax.op.nn.conv2d(data, weights[0], 1, (0, 1, 2, 0)), "first")
-    second = net.op(relax.op.nn.conv2d(data, weights[1], 2, (1, 0, 0, 2)), "second")
-    source_model = net.model(first, second)
-    found = layouts(source_model, algorithm("bitserial"))["x.nhwc.planes"]
-    assert found.halo == (1, 1, 2, 2)
-    assert found.shape == (2, 12, 12, 1)
-    packed = assert_stages_agree(source_model, options=algorithm("bitserial"))["bitpacking"]
-    assert [attrs["origin"] for attrs in calls(packed, "packed_conv2d")] == [[1, 0], [0, 1]]
-
-
-@pytest.mark.parametrize(("bits", "signed", "fill"), [(8, True, 128), (8, False, 0), (3, True, 4)])
-def test_a_halo_of_bytes_holds_the_zero_point(bits: int, signed: bool, fill: int) -> None:
-    net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", bits, 0.5, signed=signed)
-    model = net.model(net.conv(data, "conv", 3, bits=8, encoding="signed"))
-    assert layouts(model)["x.nhwc.bytes"].fill == fill
-    packed = assert_stages_agree(model)["bitpacking"]
-    assert [attrs["border"] for attrs in calls(packed, "packed_conv2d")] == [[0, 0, 0, 0]]
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_half_integer_zero_point_needs_border_classes(name: Algorithm) -> None:
-    net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5, zp=1.5)
-    packed = assert_stages_agree(net.model(net.conv(data, "conv", 3)), options=algorithm(name))
-    (attrs,) = calls(packed["bitpacking"], "packed_conv2d")
-    assert attrs["border"] == [1, 1, 1, 1]
-    assert packed["bitpacking"].params["conv.bias"].shape == (9, 32)
-
-
-def test_unpadded_layers_need_no_border_classes() -> None:
-    net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5, zp=1.5)
-    packed = assert_stages_agree(net.model(net.conv(data, "conv", 3, padding=0)))["bitpacking"]
-    assert packed.params["conv.bias"].shape == (1, 32)
-
-
-@pytest.mark.parametrize(("channels", "padded"), [(3, 4), (30, 32), (33, 64)])
-def test_bytes_of_a_picture_are_padded_to_words(channels: int, padded: int) -> None:
-    """Unless there is more than a block of them: kernels write whole blocks."""
-    net = SourceNet((1, channels, 6, 6))
-    data = net.quant(net.x, "data", 8, 0.5)
-    found = layouts(net.model(net.conv(data, "conv", 3, bits=8, encoding="signed")))
-    assert found["x.nhwc.bytes"].padded_channels == padded
-
-
-def test_cycles_are_predicted_for_pictures_as_they_lie() -> None:
-    """What there is to choose for a layer among bits is what its kernel was picked from."""
-    net = SourceNet((1, 3, 16, 16))
-    data = net.quant(net.x, "data", 8, 0.5)
-    first = net.conv(data, "conv", 64, bits=8, encoding="signed", stride=2)
-    last = net.conv(activation(net, first, "a", 2, "unipolar"), "next", 64)
-    made = stages(net.model(last), "x86_64")
-    found = bitpacking.subjects(
-        model=made["canonicalizing"],
-        options=LegalizeOptions(),
-        offers=offers_of(made["quantizing"], board("x86_64")),
-    )
-    subject = found["conv"]
-    assert subject.workload.geometry.unit == WORD_BYTES
-    packed, *_ = signatures(made["bitpacking"])
-    assert packed.alone.name == subject.kernel(subject.ranked()[0])
-
-
-# -- signatures ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*BOARDS, "rpi4"])
-@pytest.mark.parametrize(
-    ("bits", "encoding"),
-    [((2, 1), "bipolar"), ((1, 1), "bipolar"), ((3, 2), "unipolar"), ((2, 3), "signed")],
-)
-def test_the_cheapest_kernel_that_is_offered(
-    name: str, bits: tuple[int, int], encoding: str
-) -> None:
-    hardware = board(name)
-    source_model = residual_block(*bits, channels=8, size=6, encoding=encoding)
-    models = stages(source_model, hardware, algorithm("bitserial"))
-    (table,) = offers_of(models["quantizing"], hardware).values()
-    offers = {o.signature: o for o in from_table(table) if o.algorithm == "bitserial"}
-    for attrs in calls(models["bitpacking"], "packed_conv2d"):
-        signature = parse_signature(attrs["signature"])
-        assert signature.isa == hardware.isa
-        assert signature.plan is not None
-        assert (signature.plan.activation_bits, signature.plan.weight_bits) == bits
-        assert signature.plan.weights == encoding
-        height, width = attrs["output"]
-        strides = tuple(attrs["strides"])
-        geometry = Geometry(tuple(attrs["window"]), attrs["channels"][0], width, height, strides)
-        flush: Flush = "window" if signature.flush_period else "none"
-        offer = offers[signature.reading(stored_by(signature.plan)).flushed(flush)]
-        fitting = [o for o in offers.values() if geometry.takes(o.signature)]
-        assert offer.cycles(geometry) == min(o.cycles(geometry) for o in fitting)
-
-
-@pytest.mark.parametrize("name", BOARDS)
-@pytest.mark.parametrize("bits", [2, 8])
-def test_products_fit_their_lanes(name: str, bits: int) -> None:
-    """Narrow lanes take no larger levels and weights; bytes are added up in 32 bits."""
-    net = SourceNet((1, 40, 6, 6))
-    data = net.quant(net.x, "data", bits, 0.5)
-    model = net.model(net.conv(data, "conv", 33, bits=bits, encoding="signed"))
-    models = assert_stages_agree(model, name, algorithm("mac8"))
-    (signature,) = signatures(models["bitpacking"])
-    assert signature.products is not None
-    weights = models["legalizing"].params["conv.weight"].astype(int)
-    assert signature.products.activation_bits >= bits
-    assert signature.products.weight_limit >= np.abs(weights).max()
-    if bits == 8:
-        wanted = "wide_dot2" if name == "x86_64" else "pairs4"
-        assert signature.products.name.startswith(wanted)
-        assert signature.flush == "none"
-
-
-@pytest.mark.parametrize("depth", [32, 512, 1024, 4096])
-def test_when_counters_are_emptied(depth: int) -> None:
-    """A window, a row of it, or part of a row, whichever fits into a byte."""
-    net = SourceNet((1, depth, 3, 3))
-    data = net.quant(net.x, "data", 1, 0.5)
-    source_model = net.model(net.conv(data, "conv", 2, padding=0))
-    packed = assert_stages_agree(source_model, options=algorithm("bitserial"))["bitpacking"]
-    (signature,) = signatures(packed)
-    row = 3 * depth // 32
-    fits = {"window": 3 * row, "row": row, "chunk": 1}
-    chosen = next(name for name, words in fits.items() if words <= signature.flush_period)
-    assert signature.flush == chosen
-
-
-def forked(activation_bits: int, first: tuple[int, str], second: tuple[int, str]) -> Model:
-    """One activation behind a layer, read by products with weights of two precisions."""
-    net = SourceNet((1, 40, 5, 6))
-    start = net.quant(net.x, "start", activation_bits, 0.5)
-    middle = net.conv(start, "middle", 40, bits=first[0], encoding=first[1])
-    levels = net.quant(net.batch_norm(middle, "bn", 8.0), "levels", activation_bits, 0.5)
-    one = net.conv(levels, "one", 9, bits=first[0], encoding=first[1])
-    other = net.conv(levels, "other", 35, 1, bits=second[0], encoding=second[1])
-    return net.model(one, other)
-
-
-@pytest.mark.parametrize(
-    ("activation_bits", "first", "second"),
-    [
-        (2, (1, "bipolar"), (2, "bipolar")),
-        (2, (2, "signed"), (1, "unipolar")),
-        (3, (1, "unipolar"), (3, "bipolar")),
-        (3, (3, "signed"), (1, "bipolar")),
-        (1, (1, "bipolar"), (3, "unipolar")),
-    ],
-)
-@pytest.mark.parametrize("name", ["rpi3", "rpi4", "x86_64"])
-def test_readers_of_different_precisions_share_an_edge(
-    name: str, activation_bits: int, first: tuple[int, str], second: tuple[int, str]
-) -> None:
-    """It holds the planes and sums of both, each once, and each reads its own."""
-    model = forked(activation_bits, first, second)
-    packed = assert_stages_agree(model, name, algorithm("bitserial"))["bitpacking"]
-    _, one, other = signatures(packed)
-    assert one.stored == other.stored
-    assert one.stored is not None and one.plan is not None and other.plan is not None
-    wanted = [stored_by(plan) for plan in (one.plan, other.plan)]
-    assert set(one.stored.planes) == {*wanted[0].planes, *wanted[1].planes}
-    assert set(one.stored.sums) == {*wanted[0].sums, *wanted[1].sums}
-    assert one.stored.words == len({*wanted[0].planes, *wanted[1].planes}) + len(one.stored.sums)
-
-
-def test_planes_of_a_fork_are_joined() -> None:
-    """Bipolar weights of one bit want digits, those of two bits want ternary digits and sums."""
-    model = forked(2, (1, "bipolar"), (2, "bipolar"))
-    packed = assert_stages_agree(model, "rpi4", algorithm("bitserial"))["bitpacking"]
-    _, one, other = signatures(packed)
-    assert one.plan is not None and one.plan.kind == "xor2"
-    assert other.plan is not None and other.plan.kind == "mix3"
-    own = {stored_by(plan) for plan in (one.plan, other.plan)}
-    assert one.stored == other.stored and one.stored not in own
-    stored = [attrs["planes"] for attrs in calls(packed, "bitpack")]
-    assert list(one.stored.planes if one.stored else ()) in stored
 
 
 # -- tensors -------------------------------------------------------------------------------------

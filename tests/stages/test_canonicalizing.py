@@ -174,31 +174,6 @@ def test_a_residual_block() -> None:
     assert [dtype_of(output.ty) for output in outputs_of(last)] == ["uint2", "uint8"]
 
 
-@pytest.mark.parametrize(
-    ("kernels", "is_read", "tail"),
-    [
-        ((3, 1), False, "first"),
-        ((1, 3), False, "second"),
-        ((3, 3), False, "second"),
-        ((3, 1), True, "second"),
-    ],
-)
-def test_the_product_with_more_to_multiply_has_what_follows_both(
-    kernels: tuple[int, int], is_read: bool, tail: str
-) -> None:
-    """Unless the other one reads what it gives."""
-    net = SourceNet((1, 8, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5)
-    first = net.quant(net.conv(data, "first", 8, kernels[0]), "one", 8, 0.5, signed=True)
-    levels = net.quant(first, "levels", 2, 0.5) if is_read else data
-    second = net.quant(net.conv(levels, "second", 8, kernels[1]), "two", 8, 0.5, signed=True)
-    model = net.model(net.op(relax.op.add(first, second), "sum"))
-    inputs, result = random_inputs(model, 3), canonical(model)
-    assert_same(interpret.run(legalized(model), inputs), interpret.run(result, inputs), "order")
-    found = composites(result)
-    assert list(found)[-1] == tail and "add" in found[tail]
-
-
 def test_every_tensor_is_a_parameter() -> None:
     model = canonical(residual_block(2, 1, channels=8, size=6))
     main = model.module["main"]

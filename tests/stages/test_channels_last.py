@@ -14,11 +14,11 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
-from stages.quantizing.channels_last import channels_last
+from stages.quantizing.move_channels_last import MoveChannelsLast
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
-from tests.stages.packaging.test_plain import Net, op
+from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512BW, EVERY, skip_unless_runnable
 
@@ -137,7 +137,7 @@ def test_sums_of_floats_are_close(name: str, hardware: Hardware) -> None:
 
 @pytest.mark.parametrize("name", DENSE)
 def test_products_of_one_matrix_have_kernels(name: str) -> None:
-    found = operators(channels_last(dense_model(False, DENSE[name])[1]))
+    found = operators(MoveChannelsLast(dense_model(False, DENSE[name])[1]).run())
     assert found["relax.qnn.float_dense"] == 1 and not found["relax.matmul"]
 
 
@@ -145,14 +145,14 @@ def test_products_of_one_matrix_have_kernels(name: str) -> None:
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_convolutions_are_turned_where_that_makes_vectors(name: str, is_quantized: bool) -> None:
     net, model = model_of(name, is_quantized=is_quantized)
-    turned = operators(channels_last(model))
+    turned = operators(MoveChannelsLast(model).run())
     is_direct = is_quantized or name in ("dilation", "depthwise", "multiplier")
     assert turned["relax.nn.conv2d"] == 0
     assert turned["relax.qnn.direct_conv2d"] == is_direct
     assert turned["relax.qnn.float_conv2d"] == (not is_direct)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
-    (found,) = interpret.run(channels_last(model), inputs).values()
+    (found,) = interpret.run(MoveChannelsLast(model).run(), inputs).values()
     np.testing.assert_array_equal(found, expected)
 
 

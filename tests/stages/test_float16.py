@@ -12,23 +12,23 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
 from stages.dialect.calls import attributes, is_op
-from stages.dialect.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
+from stages.dialect.float_linear import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kernels.families import FloatDots
-from stages.kernels.packed import parse_signature
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.halves import ways_of_halves
+from stages.synthesizing.float16_body import float16_products
 from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
-from tests.stages.packaging.test_plain import Net, op
+from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.test_channels_last import dense_model, model_of
-from tests.stages.test_halves import residual
+from tests.stages.test_round_to_halves import residual
 from tests.targets import FP16, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="float16")
@@ -108,7 +108,7 @@ def test_a_layer_keeps_to_the_bound_of_its_roundings(name: str) -> None:
     assert not np.array_equal(found, exact)
     (kernel,) = kernels_of(packed)
     assert (kernel.family, kernel.flush_period) == ("macf16", HALF_TERMS)
-    assert kernel.reads_lanes == name.startswith("lanes")
+    assert kernel.multiplies_by_lane == name.startswith("lanes")
 
 
 @pytest.mark.parametrize("name", ["depthwise", "multiplier", "uneven", "strides"])
@@ -158,7 +158,7 @@ def pack_of(name: str) -> Model:
     return pack(quantizing.run(model=model, options=HALF), FP16)
 
 
-@pytest.mark.parametrize("way", list(ways_of_halves(isa_of(FP16), 16)), ids=lambda way: way.name)
+@pytest.mark.parametrize("way", list(float16_products(isa_of(FP16), 16)), ids=lambda way: way.name)
 def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: FloatDots) -> None:
     isa = isa_of(FP16)
     kernel = KernelSignature(isa.name, None, way, 2, 16, "window", HALF_TERMS)
@@ -173,9 +173,9 @@ def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: F
         word = replace(one.word, steps=[replace(first, operands=tuple(read)), *others])
         with pytest.raises(ProofError):
             prove(kernel, isa, replace(body, passes=(replace(one, word=word),)))
-    outputs = dict(zip(body.empty.outputs, reversed(body.empty.outputs.values()), strict=True))
+    outputs = dict(zip(body.flush.outputs, reversed(body.flush.outputs.values()), strict=True))
     with pytest.raises(ProofError):
-        prove(kernel, isa, replace(body, empty=replace(body.empty, outputs=outputs)))
+        prove(kernel, isa, replace(body, flush=replace(body.flush, outputs=outputs)))
 
 
 def test_whole_numbers_are_added_up_exactly() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,15 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.networks import SourceNet
 from tests.stages.test_quantizing_chains import (
     CHANNELS,
     Link,
-    Quantizer,
     apply,
     assert_exact,
     batch_norm,
     operators,
-    quantize,
 )
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +65,7 @@ def test_padding_outside_the_levels(bias: float) -> None:
     """At the border a sum may lie outside what the levels alone can give: 0 is none of them."""
     net = SourceNet((1, 2, 4, 4))
     data = net.op(
-        source.multi_threshold(
+        qonnx_operators.multi_threshold(
             net.x,
             net.constant("t", [[-1.0, 0.0, 1.0]]),
             out_scale=1.0,
@@ -191,7 +188,7 @@ def test_scales_of_matrix_weights(shape: tuple[int, ...], features: int) -> None
     weight = net.constant("w", net.rng.normal(size=(features, 10)))
     scale = net.constant("s", 2.0 ** net.rng.integers(-3, 2, shape))
     quantized = net.op(
-        source.quant(
+        qonnx_operators.quant(
             weight, scale, net.constant("z", 0), bits=3, signed=True, narrow=True, rounding="ROUND"
         ),
         "wq",
@@ -206,7 +203,7 @@ def test_transposed_weights_keep_their_scales() -> None:
     weight = net.constant("w", net.rng.normal(size=(10, 10)))
     scale = net.constant("s", 2.0 ** net.rng.integers(-3, 2, (10, 1)))
     quantized = net.op(
-        source.quant(
+        qonnx_operators.quant(
             weight, scale, net.constant("z", 0), bits=3, signed=True, narrow=True, rounding="ROUND"
         ),
         "wq",
@@ -230,54 +227,6 @@ def test_an_affine_view_of_levels_is_absorbed() -> None:
         if is_op(b.value, "relax.qnn.conv2d")
     ]
     assert points == [0, 3, 3]
-
-
-# -- FINN ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("datatype", ["UINT8", "INT8"])
-def test_finn_graphs(datatype: str) -> None:
-    """Integer weights without a quantizer, and an input annotated as integers."""
-    net = SourceNet((1, 12))
-    first = net.constant("w1", net.rng.choice([-1.0, 1.0], (12, 9)))
-    hidden = net.op(relax.op.matmul(net.x, first), "fc1")
-    thresholds = np.sort(net.rng.integers(-400, 400, (9, 3)), axis=1)
-    hidden = net.op(
-        source.multi_threshold(
-            hidden, net.constant("t", thresholds), out_scale=1.0, out_bias=-1.0, channel_axis=1
-        ),
-        "act",
-    )
-    second = net.constant("w2", net.rng.integers(-1, 2, (9, 4)))
-    output = net.op(relax.op.matmul(hidden, second), "fc2")
-    model = net.model(output)
-    main = model.module["main"].with_attr("finn_datatypes", {"x": datatype})
-    module = type(model.module)({relax.GlobalVar("main"): main})
-    low = 0 if datatype == "UINT8" else -128
-    x = np.random.default_rng(0).integers(low, low + 256, (1, 12)).astype(np.float32)
-    result = assert_exact(replace(model, module=module), {"x": x})
-    dtypes = {str(p.name): dtype_of(p.ty) for p in result.module["main"].params}
-    assert dtypes["fc1.weight"] == "uint1"
-    assert dtypes["fc2.weight"] == "int2"
-
-
-def test_a_quantizer_over_a_float_input_keeps_its_arithmetic() -> None:
-    """Steps before the first quantizer run in float32, per channel, and are not folded."""
-    net = SourceNet((1, 3, 6, 6))
-    value = net.batch_norm(net.x, "norm", 1.7)
-    value = net.op(relax.op.nn.max_pool2d(net.op(relax.op.nn.relu(value), "relu"), 2, 2), "pool")
-    # A falling channel forbids pooling; this network has none.
-    model = net.model(net.quant(value, "q", 8, 0.1))
-    model.params["norm.gamma"][:] = np.abs(model.params["norm.gamma"])
-    assert_exact(model)
-
-
-@pytest.mark.parametrize("kind", ["bipolar", "thresholds"])
-def test_other_quantizers_over_a_float_input(kind: str) -> None:
-    net = SourceNet((1, CHANNELS, 6, 6))
-    thresholds = np.sort(net.rng.normal(size=(CHANNELS, 3)))
-    value = quantize(net, net.x, Quantizer(kind, 3, 1.0, thresholds=thresholds))
-    assert_exact(net.model(net.conv(value, "conv", 4), value))
 
 
 # -- housekeeping --------------------------------------------------------------------------------

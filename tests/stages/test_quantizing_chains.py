@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import quantizing
-from stages.dialect.calls import attributes, is_op
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.numerics import source
-from stages.numerics.source import ROUNDING
+from stages.numerics import qonnx_operators
+from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.networks import SourceNet
 from tests.stages.pipeline import assert_same, random_inputs
 
@@ -98,7 +97,7 @@ def apply(net: SourceNet, x: Any, link: Link, name: str) -> Any:
         return net.op(relax.op.clip(x, float(link.operands[0]), float(link.operands[1])), name)
     if link.op == "batch_norm":
         operands = [net.constant(f"{name}.{i}", part) for i, part in enumerate(link.operands)]
-        return net.op(source.batch_norm(x, *operands, epsilon=1e-5), name)
+        return net.op(qonnx_operators.batch_norm(x, *operands, epsilon=1e-5), name)
     operand = net.constant(f"{name}.c", link.operands[0].reshape(-1, 1, 1))
     if link.op == "subtract_from":
         return net.op(relax.op.subtract(operand, x), name)
@@ -157,9 +156,9 @@ QUANTIZERS = st.one_of(
 def quantize(net: SourceNet, x: Any, quantizer: Quantizer) -> Any:
     scale = net.constant("q.scale", quantizer.scale)
     if quantizer.kind == "bipolar":
-        return net.op(source.bipolar_quant(x, scale), "q")
+        return net.op(qonnx_operators.bipolar_quant(x, scale), "q")
     if quantizer.kind == "thresholds":
-        call = source.multi_threshold(
+        call = qonnx_operators.multi_threshold(
             x,
             net.constant("q.thresholds", quantizer.thresholds),
             out_scale=quantizer.scale,
@@ -167,7 +166,7 @@ def quantize(net: SourceNet, x: Any, quantizer: Quantizer) -> Any:
             channel_axis=1,
         )
         return net.op(call, "q")
-    call = source.quant(
+    call = qonnx_operators.quant(
         x,
         scale,
         net.constant("q.zp", quantizer.zero_point),
@@ -246,70 +245,6 @@ def test_zero_is_positive_for_a_bipolar_quantizer() -> None:
     assert table_of([], Quantizer("bipolar")).tolist() == [[0] * CHANNELS]
 
 
-FALLING = [batch_norm(-1.0, 0.0, 0.0, 1 - 1e-5)]
-
-
-def test_a_falling_channel_is_turned() -> None:
-    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0))
-    result = assert_exact(model, picture)
-    assert result.params["sums.weight"][0].ravel().tolist() == [-16, 1]
-    # -x / 8 rounds to 1 from 5 on, to 2 from 12 on, to 3 from 21 on.
-    assert result.params["q.thresholds"][:, 0].tolist() == [5, 12, 21]
-    assert is_rising(result)
-
-
-def test_only_falling_channels_are_turned() -> None:
-    gains = np.array([1, -1, 0, -2, 3], np.float32)
-    model, picture = every_sum([Link("multiply", (gains,))], Quantizer("quant", 2, 8.0))
-    result = assert_exact(model, picture)
-    assert result.params["sums.weight"][:, 0, 0, 0].tolist() == [16, -16, 16, -16, 16]
-    assert is_rising(result)
-
-
-def test_bits_are_turned() -> None:
-    """The negative of a bipolar weight, stored as 0 or 1, is the other one."""
-    net = SourceNet((1, 3, 4, 5))
-    sums = net.conv(net.quant(net.x, "a", 2, 1.0), "sums", CHANNELS)
-    gains = np.array([1, -1, -2, 2, -1], np.float32)
-    scaled = apply(net, sums, Link("multiply", (gains,)), "scaled")
-    model = net.model(quantize(net, scaled, Quantizer("bipolar")))
-    result = assert_exact(model)
-    assert is_rising(result)
-    bits = model.params["sums.weight"].transpose(0, 2, 3, 1) >= 0
-    assert np.array_equal(result.params["sums.weight"], bits ^ (gains < 0)[:, None, None, None])
-
-
-def test_a_channel_whose_weights_have_no_negative_flips() -> None:
-    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0), UNSIGNED)
-    result = assert_exact(model, picture)
-    assert result.params["q.flip"].tolist() == [1] * CHANNELS
-    # -x / 8 rounds to 1 from 5 on: x < -4; to 2 from 12 on; to 3 from 21 on.
-    assert result.params["q.thresholds"][:, 0].tolist() == [-4, -11, -20]
-    assert not is_rising(result)
-
-
-def test_sums_that_something_else_reads_are_not_turned() -> None:
-    net = SourceNet((1, 2, 4, 5))
-    sums = net.conv(net.quant(net.x, "data", 4, 1.0), "sums", CHANNELS)
-    low = quantize(net, apply(net, sums, FALLING[0], "fall"), Quantizer("quant", 2, 8.0))
-    assert not is_rising(assert_exact(net.model(low, sums)))
-
-
-def test_thresholds_of_rising_channels_say_so() -> None:
-    model, _ = every_sum([batch_norm(1.0, 0.0, 0.0, 1 - 1e-5)], Quantizer("quant", 2, 8.0))
-    assert is_rising(quantizing.run(model=model))
-
-
-def is_rising(model: Model) -> bool:
-    """Whether the model's thresholds are marked as those that no channel flips."""
-    (found,) = (
-        attributes(binding.value)["rising"]
-        for binding in bindings_of(model.module["main"])
-        if is_op(binding.value, "relax.qnn.threshold")
-    )
-    return bool(found)
-
-
 def test_one_multiply_add_where_it_is_exact() -> None:
     model, picture = every_sum([batch_norm(2.0, 3.0, 1.0, 4.0 - 1e-5)], Quantizer("quant", 8, 0.5))
     result = assert_exact(model, picture)
@@ -347,7 +282,7 @@ def test_thresholds_of_floats_rise_from_row_to_row() -> None:
     """Kernels take them for a thermometer; a file may hold them in any order."""
     net = SourceNet((1, 2, 6, 7))
     thresholds = np.array([[0.5, -0.25, 0.1], [-1.0, 1.5, 0.0]], np.float32)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", thresholds), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     model = net.model(net.conv(net.op(call, "q"), "c", CHANNELS))

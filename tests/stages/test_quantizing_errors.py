@@ -12,7 +12,7 @@ from tvm import relax
 from stages import quantizing
 from stages.errors import StageError
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.layers import (
     activation_quant,
     computed_scale,
@@ -67,7 +67,8 @@ CASES: dict[str, tuple[Callable[[], Model], str]] = {
     "bipolar_scale": (
         lambda: over_data(
             lambda net, data: net.op(
-                source.bipolar_quant(net.conv(data, "conv", 4), net.constant("s", -1.0)), "q"
+                qonnx_operators.bipolar_quant(net.conv(data, "conv", 4), net.constant("s", -1.0)),
+                "q",
             )
         ),
         "q: BipolarQuant of an activation needs one positive scale",

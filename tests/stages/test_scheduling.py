@@ -11,13 +11,14 @@ from stages.dialect.calls import attributes
 from stages.graph.composites import PRODUCTS, calls_in
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Workload
-from stages.kernels.offers import Offer
-from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
+from stages.kernels.workloads import Workload
 from stages.scheduling.row_blocks import row_blocks
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_plain import Net
+from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AMX, AVX512VNNI
 
 
@@ -80,13 +81,16 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
 
 
 def row_blocks_of(
-    shape: tuple[int, int, int], outputs: int, offer: Offer | None = None, l2_kib: int = 512
+    shape: tuple[int, int, int],
+    outputs: int,
+    offer: KernelCandidate | None = None,
+    l2_kib: int = 512,
 ) -> list[int]:
     """Of windows of 3x3 pixels on an output of so many (channels, height, width)."""
     channels, height, width = shape
     workload = Workload("u8s8", Geometry((3, 3), channels, width, height), outputs)
     hardware = AVX512VNNI.model_copy(update={"l1d_kib": 32, "l2_kib": l2_kib})
-    plain = Offer(KernelSignature("avx512bw", None, Dots(4), 7, 32, "none", 0), 1.0, 0.0)
+    plain = KernelCandidate(KernelSignature("avx512bw", None, Dots(4), 7, 32, "none", 0), 1.0, 0.0)
     return row_blocks(workload, offer or plain, hardware)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.lines import as_line
+from stages.bitpacking.affine_thresholds import as_affine
 from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
 from stages.dialect import integer
 from stages.dialect.operators import OPERATORS
@@ -54,7 +54,7 @@ def test_a_line_gives_the_levels_of_all_integers(count: int, most: int, seed: in
     distance = np.exp(rng.uniform(0.1, np.log(most), channels))
     falls = rng.random(channels) < 0.4
     thresholds = spaced(distance, rng.uniform(-most, most, channels), count, falls, most)
-    line = as_line(thresholds, falls.astype(np.uint8), most)
+    line = as_affine(thresholds, falls.astype(np.uint8), most)
     data = np.arange(-most, most + 1, dtype=np.int32)
     if line is not None:
         found, wanted = requantized(data, line, count), levels(data, thresholds, falls)
@@ -69,7 +69,7 @@ def test_batch_norms_are_lines() -> None:
         distance, falls = rng.uniform(2, 60, 64), rng.random(64) < 0.5
         first = rng.uniform(-100, 0, 64) * distance / 50
         thresholds = spaced(distance, first, count, falls, 20000)
-        assert as_line(thresholds, falls.astype(np.uint8), 20000) is not None, count
+        assert as_affine(thresholds, falls.astype(np.uint8), 20000) is not None, count
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_batch_norms_are_lines() -> None:
     ],
 )
 def test_thresholds_that_are_not_evenly_spaced_are_no_line(thresholds: list[list[int]]) -> None:
-    assert as_line(np.array(thresholds, np.int32), np.zeros(1, np.uint8), 1000) is None
+    assert as_affine(np.array(thresholds, np.int32), np.zeros(1, np.uint8), 1000) is None
 
 
 def test_channels_without_any_step_are_lines() -> None:
@@ -89,7 +89,7 @@ def test_channels_without_any_step_are_lines() -> None:
     low, high = -1000, NEVER
     thresholds = np.array([[low, high, low, 7], [low, high, low, high], [low, high, 9, high]])
     flip = np.zeros(4, np.uint8)
-    line = as_line(thresholds.astype(np.int32), flip, 1000)
+    line = as_affine(thresholds.astype(np.int32), flip, 1000)
     assert line is not None
     data = np.arange(-1000, 1001, dtype=np.int32)
     found, wanted = requantized(data, line, 3), levels(data, thresholds.astype(np.int32), flip)
@@ -100,14 +100,14 @@ def test_channels_without_any_step_are_lines() -> None:
 def test_few_thresholds_are_compared(dtype: str, fewest: int) -> None:
     for count in range(1, 8):
         thresholds = (10 * np.arange(count)[:, None]).astype(dtype)
-        line = as_line(thresholds, np.zeros(1, np.uint8), 30000)
+        line = as_affine(thresholds, np.zeros(1, np.uint8), 30000)
         assert (line is not None) == (count >= fewest)
 
 
 def test_integers_that_are_no_floats_are_compared() -> None:
     thresholds = (1000 * np.arange(5)[:, None]).astype(np.int32)
-    assert as_line(thresholds, np.zeros(1, np.uint8), 1 << 24) is not None
-    assert as_line(thresholds, np.zeros(1, np.uint8), (1 << 24) + 1) is None
+    assert as_affine(thresholds, np.zeros(1, np.uint8), 1 << 24) is not None
+    assert as_affine(thresholds, np.zeros(1, np.uint8), (1 << 24) + 1) is None
 
 
 @settings(max_examples=200, deadline=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw import host
-from hw.isa.tiles import FEATURES
+from hw.isa.tile_registers import FEATURES
 from hw.profile import Hardware
 from tests.stages.packaging.support import zig
 

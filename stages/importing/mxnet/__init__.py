@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from stages.errors import StageError
 from stages.importing.mxnet.container import bundle, unbundle
-from stages.importing.mxnet.converters import missing_parameters, unknown_operators, walk
-from stages.importing.mxnet.describing import describe
+from stages.importing.mxnet.mxnet_description import describe_symbol
+from stages.importing.mxnet.mxnet_importer import import_symbol
 from stages.importing.mxnet.params import read_params
 from stages.importing.mxnet.symbol import read_symbol
+from stages.importing.mxnet.symbol_graph import missing_parameters, unknown_operators
 from stages.importing.unsupported import refusal
 from stages.kinds import Model, Table
 from stages.options import ImportOptions
@@ -34,14 +35,11 @@ def convert_file(source: bytes, options: ImportOptions) -> Model:
             f"the weights of the model are missing: {len(missing)} parameters, such as {shown}",
             hint="put NAME-0000.params, which MXNet saved with NAME-symbol.json, beside it",
         )
-    result = walk(symbol, params, options)
-    if result.model is None:
-        raise refusal(result.unsupported)
-    return result.model
+    return import_symbol(symbol, params, options).required()
 
 
 def describe_file(source: bytes, options: ImportOptions) -> Table:
     """What `doit import` shows; parameters may be missing."""
     text, binary = unbundle(source)
     params = None if binary is None else read_params(binary)
-    return describe(source, read_symbol(text), params, options)
+    return describe_symbol(source, read_symbol(text), params, options)

@@ -17,63 +17,64 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Values, real
+from stages.importing.mxnet.mxnet_windows import convolve, windows_of
 from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Values, Walk, real
-from stages.importing.mxnet.windows import convolve, windows_of
+from stages.importing.relax_builder import value_shape
 from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]
 _BIPOLAR = {"data_zero_point_x2": 1, "weight_zero_point_x2": 1}
 
 
-def activation(walk: Walk, node: Node) -> Values:
+def activation(builder: MxnetBuilder, node: Node) -> Values:
     """QActivation: signs, or nothing at all where the layer after it takes them itself."""
     if node.attributes.flag("backward_only"):
-        return [walk.read(node, 0)]
+        return [builder.read_at(node, 0)]
     if node.attributes.integer("act_bit", 1) != 1:
         raise UnsupportedError("has act_bit above 1; 1-bit activations are accepted")
-    data = walk.read(node, 0)
-    shape = walk.shape(data)
-    bits = _bits(walk, walk.emit(relax.op.reshape(data, (*shape, 1)), f"{node.name}.last"),
+    data = builder.read_at(node, 0)
+    shape = value_shape(data)
+    bits = _bits(builder, builder.emit(relax.op.reshape(data, (*shape, 1)), f"{node.name}.last"),
         node.name)  # fmt: skip
-    scale = walk.tensor(np.array([2], np.float32), f"{node.name}.step")
-    doubled = walk.emit(integer.dequantize(bits, scale, zero_point=0), f"{node.name}.doubled")
-    one = walk.tensor(real(1), f"{node.name}.one")
-    signs = walk.emit(relax.op.subtract(doubled, one), f"{node.name}.signs")
-    return [walk.emit(relax.op.reshape(signs, shape), node.name)]
+    scale = builder.held(np.array([2], np.float32), f"{node.name}.step")
+    doubled = builder.emit(integer.dequantize(bits, scale, zero_point=0), f"{node.name}.doubled")
+    one = builder.held(real(1), f"{node.name}.one")
+    signs = builder.emit(relax.op.subtract(doubled, one), f"{node.name}.signs")
+    return [builder.emit(relax.op.reshape(signs, shape), node.name)]
 
 
-def convolution(walk: Walk, node: Node) -> Values:
+def convolution(builder: MxnetBuilder, node: Node) -> Values:
     """QConvolution: NCHW in and out."""
     _accept(node)
-    channels = walk.image(node)[1]
+    channels = builder.image(node)[1]
     if node.attributes.integer("num_group", 1) != 1:
         raise UnsupportedError("has several groups; one is accepted")
     windows, outputs = windows_of(node.attributes), node.attributes.integer("num_filter")
     shape = (outputs, channels, *windows.kernel)
-    weight = _row_bits(walk.constant(node, 1), shape, node.attributes)
-    bits = _bits(walk, walk.emitter.to_nhwc(walk.read(node, 0), node.name), node.name)
-    stored = walk.emitter.tensor(
+    weight = _row_bits(builder.constant_at(node, 1), shape, node.attributes)
+    bits = _bits(builder, builder.to_nhwc(builder.read_at(node, 0), node.name), node.name)
+    stored = builder.parameter(
         f"{node.name}.weight", np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), "uint1"
     )
     product = convolve(
-        walk, bits, stored, windows, 1, f"{node.name}.conv2d", **_BIPOLAR, pad_value=1
+        builder, bits, stored, windows, 1, f"{node.name}.conv2d", **_BIPOLAR, pad_value=1
     )
-    counted = _counts(walk, node, product, int(np.prod(shape[1:])))
-    return [walk.emitter.to_nchw(_with_bias(walk, node, counted, outputs), node.name)]
+    counted = _counts(builder, node, product, int(np.prod(shape[1:])))
+    return [builder.to_nchw(_with_bias(builder, node, counted, outputs), node.name)]
 
 
-def fully_connected(walk: Walk, node: Node) -> Values:
+def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     """QFullyConnected: [N, ...] to [N, O]."""
     _accept(node)
-    data, outputs = flattened(walk, node), node.attributes.integer("num_hidden")
-    depth = walk.shape(data)[1]
-    weight = _column_bits(walk.constant(node, 1), (outputs, depth), node.attributes)
-    bits = _bits(walk, data, node.name)
-    stored = walk.emitter.tensor(f"{node.name}.weight", weight, "uint1")
-    product = walk.emit(integer.dense(bits, stored, **_BIPOLAR), f"{node.name}.dense")
-    return [_with_bias(walk, node, _counts(walk, node, product, depth), outputs)]
+    data, outputs = flattened(builder, node), node.attributes.integer("num_hidden")
+    depth = value_shape(data)[1]
+    weight = _column_bits(builder.constant_at(node, 1), (outputs, depth), node.attributes)
+    bits = _bits(builder, data, node.name)
+    stored = builder.parameter(f"{node.name}.weight", weight, "uint1")
+    product = builder.emit(integer.dense(bits, stored, **_BIPOLAR), f"{node.name}.dense")
+    return [_with_bias(builder, node, _counts(builder, node, product, depth), outputs)]
 
 
 def _accept(node: Node) -> None:
@@ -128,28 +129,28 @@ def _signs(weight: Array, shape: tuple[int, ...]) -> Array:
     return np.asarray(weight >= 0, np.uint8)
 
 
-def _bits(walk: Walk, data: Any, name: str) -> Any:
+def _bits(builder: MxnetBuilder, data: Any, name: str) -> Any:
     """1 where a float is at least 0: uint1."""
-    channels = walk.shape(data)[-1]
-    limits = walk.tensor(np.zeros((1, channels), np.float32), f"{name}.threshold")
-    flip = walk.tensor(np.zeros(channels, np.uint8), f"{name}.flip")
-    return walk.emit(
+    channels = value_shape(data)[-1]
+    limits = builder.held(np.zeros((1, channels), np.float32), f"{name}.threshold")
+    flip = builder.held(np.zeros(channels, np.uint8), f"{name}.flip")
+    return builder.emit(
         integer.threshold(data, limits, flip, dtype="uint1", rising=True), f"{name}.bits"
     )
 
 
-def _counts(walk: Walk, node: Node, product: Any, depth: int) -> Any:
+def _counts(builder: MxnetBuilder, node: Node, product: Any, depth: int) -> Any:
     """How many bits agree, as float32: exact below 2^24."""
-    total = walk.emit(
-        relax.op.add(product, walk.tensor(np.asarray(depth, np.int32), f"{node.name}.depth")),
+    total = builder.emit(
+        relax.op.add(product, builder.held(np.asarray(depth, np.int32), f"{node.name}.depth")),
         f"{node.name}.sum",
     )
-    half = walk.tensor(np.array([0.5], np.float32), f"{node.name}.half")
-    return walk.emit(integer.dequantize(total, half, zero_point=0), f"{node.name}.counts")
+    half = builder.held(np.array([0.5], np.float32), f"{node.name}.half")
+    return builder.emit(integer.dequantize(total, half, zero_point=0), f"{node.name}.counts")
 
 
-def _with_bias(walk: Walk, node: Node, value: Any, outputs: int) -> Any:
+def _with_bias(builder: MxnetBuilder, node: Node, value: Any, outputs: int) -> Any:
     if node.attributes.flag("no_bias", default=True):
         return value
-    bias = walk.tensor(walk.vector(node, 2, outputs), f"{node.name}.bias")
-    return walk.emit(relax.op.add(value, bias), f"{node.name}.biased")
+    bias = builder.held(builder.vector(node, 2, outputs), f"{node.name}.bias")
+    return builder.emit(relax.op.add(value, bias), f"{node.name}.biased")

@@ -71,13 +71,17 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator, or a variable (`null`); inputs are (node, output) pairs."""
+    """One operator, or a variable (`null`); inputs are (node, output) pairs.
+
+    `position` is the node's own among those of its symbol.
+    """
 
     op: str
     name: str
     attributes: Attributes
     inputs: tuple[tuple[int, int], ...]
     subgraphs: tuple[Symbol, ...] = ()
+    position: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ def _node(item: Any, at: int, depth: int) -> Node:
     if not isinstance(subgraphs, list):
         raise _damaged(f"node '{name}' has subgraphs that are no list")
     inner = tuple(_symbol(subgraph, depth + 1) for subgraph in subgraphs)
-    return Node(op, name, Attributes(texts), inputs, inner)
+    return Node(op, name, Attributes(texts), inputs, inner, at)
 
 
 def _references(content: Any, before: int, who: str) -> tuple[tuple[int, int], ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stages.importing.tflite.describing import describe
-from stages.importing.tflite.reader import read
-from stages.importing.tflite.walking import walk
-from stages.importing.unsupported import refusal
+from stages.importing.tflite.tflite_description import describe_graph
+from stages.importing.tflite.tflite_importer import import_graph
+from stages.importing.tflite.tflite_reader import read
 from stages.kinds import Model, Table
 from stages.options import ImportOptions
 
@@ -15,10 +14,7 @@ def convert_file(source: bytes, options: ImportOptions) -> Model:
 
     StageError for a damaged file, and one StageError listing everything unsupported.
     """
-    result = walk(read(source), options)
-    if result.model is None:
-        raise refusal(result.unsupported)
-    return result.model
+    return import_graph(read(source), options).required()
 
 
 def describe_file(source: bytes, options: ImportOptions) -> Table:
@@ -26,4 +22,4 @@ def describe_file(source: bytes, options: ImportOptions) -> Table:
 
     StageError only for a damaged file.
     """
-    return describe(source, options)
+    return describe_graph(source, options)

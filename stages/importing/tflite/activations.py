@@ -12,8 +12,8 @@ import numpy as np
 import tflite
 from tvm import relax
 
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Operator
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics.tflite import round_half_away
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from tvm import relax
 
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.elementwise import operands
-from stages.importing.tflite.graph import Operator
+from stages.importing.tflite.broadcast_arithmetic import operands
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
+from stages.numerics import float_elementwise
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
 
@@ -36,7 +36,7 @@ def clipped(low: float, high: float) -> Converter:
 def leaky_relu(builder: TfliteBuilder, operator: Operator) -> Any:
     """LEAKY_RELU."""
     alpha = float(operator.option("alpha", 0.0))
-    call = pointwise.leaky_relu(builder.read(operator.input(0)), alpha=alpha)
+    call = float_elementwise.leaky_relu(builder.read(operator.input(0)), alpha=alpha)
     return builder.emit(call, operator.layer)
 
 
@@ -44,7 +44,7 @@ def gelu(builder: TfliteBuilder, operator: Operator) -> Any:
     """GELU by the error function."""
     if operator.option("approximate", False):
         raise UnsupportedError("approximates by tanh; the error function is accepted")
-    return unary(pointwise.gelu)(builder, operator)
+    return unary(float_elementwise.gelu)(builder, operator)
 
 
 def binary(build: Callable[[Any, Any], Any]) -> Converter:
@@ -63,17 +63,17 @@ FLOAT = {
     "RELU_N1_TO_1": clipped(-1.0, 1.0),
     "RELU_0_TO_1": clipped(0.0, 1.0),
     "LEAKY_RELU": leaky_relu,
-    "PRELU": binary(pointwise.prelu),
-    "ELU": unary(pointwise.elu),
+    "PRELU": binary(float_elementwise.prelu),
+    "ELU": unary(float_elementwise.elu),
     "GELU": gelu,
-    "HARD_SWISH": unary(pointwise.hard_swish),
-    "LOGISTIC": unary(pointwise.sigmoid),
-    "TANH": unary(pointwise.tanh),
-    "EXP": unary(pointwise.exp),
-    "LOG": unary(pointwise.log),
-    "SIN": unary(pointwise.sin),
-    "COS": unary(pointwise.cos),
-    "POW": binary(pointwise.power),
+    "HARD_SWISH": unary(float_elementwise.hard_swish),
+    "LOGISTIC": unary(float_elementwise.sigmoid),
+    "TANH": unary(float_elementwise.tanh),
+    "EXP": unary(float_elementwise.exp),
+    "LOG": unary(float_elementwise.log),
+    "SIN": unary(float_elementwise.sin),
+    "COS": unary(float_elementwise.cos),
+    "POW": binary(float_elementwise.power),
     "ABS": unary(relax.op.abs),
     "NEG": unary(relax.op.negative),
     "FLOOR": unary(relax.op.floor),

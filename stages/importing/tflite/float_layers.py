@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite import hybrid, larq
+from stages.importing.tflite import hybrid_layers as hybrid
+from stages.importing.tflite import larq
 from stages.importing.tflite.activations import (
     activated,
     padding_of,
     require_no_activation,
     strides_of,
 )
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.elementwise import operands
-from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.pools import pool_attributes
+from stages.importing.tflite.broadcast_arithmetic import operands
+from stages.importing.tflite.integer_pools import pool_attributes
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 
@@ -32,7 +33,7 @@ def require_floats(builder: TfliteBuilder, indices: list[int]) -> None:
     """UnsupportedError unless all tensors are float32."""
     for index in indices:
         if builder.dtype(index) != "float32":
-            name = builder.tensor(index).name
+            name = builder.stated(index).name
             raise UnsupportedError(
                 f"gives float32 of '{name}' in {builder.dtype(index)}; float32 is accepted"
             )
@@ -48,8 +49,8 @@ def in_nchw(builder: TfliteBuilder, operator: Operator, build: Callable[[Any], A
 
 def _oihw(builder: TfliteBuilder, index: int, layer: str, order: tuple[int, ...]) -> Any:
     if builder.is_constant(index):
-        name = builder.tensor(index).name
-        return builder.parameter(name, builder.constants[index].transpose(order))
+        name = builder.stated(index).name
+        return builder.tensor(name, builder.constants[index].transpose(order))
     return builder.emit(relax.op.permute_dims(builder.read(index), order), f"{layer}.weights")
 
 
@@ -181,7 +182,7 @@ def l2_normalization(builder: TfliteBuilder, operator: Operator) -> Any:
     squares = builder.emit(relax.op.square(data), f"{layer}.squares")
     total = builder.emit(relax.op.sum(squares, [-1], True), f"{layer}.sum")
     root = builder.emit(relax.op.sqrt(total), f"{layer}.root")
-    least = builder.parameter(f"{layer}.least", np.array([1e-6], np.float32))
+    least = builder.tensor(f"{layer}.least", np.array([1e-6], np.float32))
     norm = builder.emit(relax.op.maximum(root, least), f"{layer}.norm")
     return builder.emit(relax.op.divide(data, norm), layer)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.activations import limits
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Array, Operator
+from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
 from stages.importing.tflite.rescaling import fixed_point
-from stages.importing.tflite.tabling import BYTES, stored_values, tabled
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics.tflite import divide_by_power, reduced_multiplier
 

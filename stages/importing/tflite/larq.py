@@ -18,9 +18,10 @@ from flatbuffers import flexbuffers
 
 from stages.dialect import integer
 from stages.dialect.calls import is_op
+from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Array, Operator
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import bipolar
 from stages.numerics.bipolar import BIT
@@ -60,17 +61,17 @@ def with_options(operator: Operator, names: tuple[str, ...]) -> Operator:
 def bits_of(builder: TfliteBuilder, operator: Operator) -> Any:
     """The levels [N, H, W, C] that an operator reads as packed integers."""
     variable = builder.variables.get(operator.input(0))
-    if variable is None or builder.typed(variable)[1] != BIT:
+    if variable is None or value_dtype(variable) != BIT:
         raise UnsupportedError("reads packed bits that no operator of Larq made")
     return variable
 
 
 def levels(builder: TfliteBuilder, data: Any, point: int, name: str) -> Any:
     """A tensor's values as levels: 1 from `point` upwards."""
-    shape, dtype = builder.typed(data)
+    shape, dtype = value_shape(data), value_dtype(data)
     limits = np.full((1, shape[-1]), point, np.float32 if dtype == "float32" else np.int32)
-    threshold = builder.parameter(f"{name}.threshold", limits)
-    flip = builder.parameter(f"{name}.flip", np.zeros(shape[-1], np.uint8))
+    threshold = builder.tensor(f"{name}.threshold", limits)
+    flip = builder.tensor(f"{name}.flip", np.zeros(shape[-1], np.uint8))
     return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT, rising=True), name)
 
 
@@ -109,7 +110,7 @@ def lce_bmaxpool_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         bits = bits_of(builder, operator)
     else:
         bits = quantized(builder, operator.input(0), f"{operator.layer}.bits")
-    shape = builder.typed(bits)[0]
+    shape = value_shape(bits)
     kernel = int(stated.option("filter_height")), int(stated.option("filter_width"))
     if len(shape) != 4 or min(kernel) < 1:
         raise UnsupportedError(f"has a window of {list(kernel)} for data of {list(shape)}")
@@ -137,7 +138,7 @@ _CONVOLUTION = (
 def lce_bconv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """LceBconv2d: products of +-1 and what follows them, of any of the three types of result."""
     stated, bits = with_options(operator, _CONVOLUTION), bits_of(builder, operator)
-    _, height, width, channels = builder.typed(bits)[0]
+    _, height, width, channels = value_shape(bits)
     words = builder.constant(operator.input(1))
     if words.ndim != 4 or words.dtype != np.int32 or int(stated.option("channels_in")) != channels:
         raise UnsupportedError(f"has weights of {list(words.shape)} for {channels} channels")
@@ -152,10 +153,10 @@ def lce_bconv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         raise UnsupportedError(f"has the dilation {dilation}")
     span = (words.shape[1] - 1) * dilation[0] + 1, (words.shape[2] - 1) * dilation[1] + 1
     strides = strides_of(stated)
-    name = builder.tensor(operator.input(1)).name
+    name = builder.stated(operator.input(1)).name
     call = integer.conv2d(
         bits,
-        builder.parameter(name, unpacked(words, depth), BIT),
+        builder.tensor(name, unpacked(words, depth), BIT),
         strides=list(strides),
         padding=list(padding_of(stated, (height, width), span, strides)),
         groups=groups,
@@ -179,8 +180,8 @@ def _signs(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
         raise UnsupportedError(f"has thresholds of shape {list(limits.shape)} for {units} channels")
     info = np.iinfo(np.int32)
     reached = np.clip(count - 2 * limits, info.min, info.max).astype(np.int32)
-    threshold = builder.parameter(f"{operator.layer}.threshold", reached[None])
-    flip = builder.parameter(f"{operator.layer}.flip", np.zeros(units, np.uint8))
+    threshold = builder.tensor(f"{operator.layer}.threshold", reached[None])
+    flip = builder.tensor(f"{operator.layer}.flip", np.zeros(units, np.uint8))
     call = integer.threshold(total, threshold, flip, dtype=BIT, rising=True)
     return builder.emit(call, f"{operator.layer}.sign")
 
@@ -206,8 +207,8 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
     layer = operator.layer
     call = bipolar.larq_output(
         total,
-        builder.parameter(f"{layer}.multiplier", multiplier),
-        builder.parameter(f"{layer}.bias", bias),
+        builder.tensor(f"{layer}.multiplier", multiplier),
+        builder.tensor(f"{layer}.bias", bias),
         depth=count,
         low=count - most,
         high=count - least,
@@ -218,7 +219,7 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
 
 def sign_source(builder: TfliteBuilder, index: int) -> Any:
     """The floats whose signs a tensor holds, where Bsign made it; else None."""
-    call = builder.value_of(builder.variables.get(index))
+    call = builder.expression_of(builder.variables.get(index))
     return call.args[0] if call is not None and is_op(call, "relax.qnn.sign") else None
 
 
@@ -247,9 +248,7 @@ def binarised_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     span = (weight.shape[1] - 1) * dilation[0] + 1, (weight.shape[2] - 1) * dilation[1] + 1
     call = integer.conv2d(
         levels(builder, source, 0, f"{layer}.bits"),
-        builder.parameter(
-            builder.tensor(operator.input(1)).name, (weight > 0).astype(np.uint8), BIT
-        ),
+        builder.tensor(builder.stated(operator.input(1)).name, (weight > 0).astype(np.uint8), BIT),
         strides=list(strides),
         padding=list(padding_of(operator, (shape[1], shape[2]), span, strides)),
         groups=shape[3] // weight.shape[3],
@@ -266,8 +265,8 @@ def binarised_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     count = int(np.prod(weight.shape[1:]))
     call = bipolar.larq_output(
         total,
-        builder.parameter(f"{layer}.multiplier", -sizes),
-        builder.parameter(f"{layer}.bias", bias),
+        builder.tensor(f"{layer}.multiplier", -sizes),
+        builder.tensor(f"{layer}.bias", bias),
         depth=0,
         low=-count,
         high=count,

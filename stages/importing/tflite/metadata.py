@@ -19,7 +19,7 @@ import tflite
 from flatbuffers import number_types
 from flatbuffers.table import Table as Flat
 
-from stages.importing.tflite.flat import DAMAGED
+from stages.importing.tflite.flatbuffer import DAMAGED
 from stages.kinds import Table
 
 NAME = b"TFLITE_METADATA"

@@ -12,9 +12,10 @@ import numpy as np
 import tflite as schema
 from tvm import relax
 
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.slicing import Slicing, dense_slicing
+from stages.importing.relax_builder import value_shape
+from stages.importing.tflite.strided_slice import Slicing, dense_slicing
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 
@@ -103,7 +104,7 @@ def transpose(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def sliced(builder: TfliteBuilder, value: Any, slicing: Slicing, name: str) -> Any:
     """Slices of a variable; where the steps go backwards it is flipped first."""
-    extents, _ = builder.typed(value)
+    extents = value_shape(value)
     begins, ends, steps = [], [], []
     for axis, (extent, (start, count, step)) in enumerate(zip(extents, slicing, strict=True)):
         if step < 0:
@@ -134,7 +135,7 @@ def strided_slice(builder: TfliteBuilder, operator: Operator) -> Any:
     if whole:
         return to_shape(builder, operator, operator.input(0), shape)
     part = sliced(builder, builder.read(operator.input(0)), slicing, name)
-    if builder.typed(part)[0] == tuple(shape):
+    if value_shape(part) == tuple(shape):
         return part
     return builder.emit(relax.op.reshape(part, shape), f"{name}.shape")
 
@@ -255,7 +256,7 @@ def reverse_sequence(builder: TfliteBuilder, operator: Operator) -> Any:
         row[:length] = row[:length][::-1].copy()
     name = operator.layer
     flat = builder.emit(relax.op.reshape(builder.read(operator.input(0)), [-1]), f"{name}.flat")
-    order = builder.parameter(f"{name}.order", places.ravel())
+    order = builder.tensor(f"{name}.order", places.ravel())
     taken = builder.emit(relax.op.take(flat, order, 0, mode="clip"), name)
     return builder.emit(relax.op.reshape(taken, extents), f"{name}.shape")
 

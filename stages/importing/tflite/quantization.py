@@ -8,8 +8,8 @@ import numpy as np
 import tflite
 
 from stages.importing.limits import LARGEST_WEIGHT
-from stages.importing.tflite.flat import Budget, damaged
-from stages.importing.tflite.graph import Quantization
+from stages.importing.tflite.flatbuffer import Budget, damaged
+from stages.importing.tflite.tflite_graph import Quantization
 
 _LIMITS = {
     "int4": (-8, 7),

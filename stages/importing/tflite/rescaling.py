@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
+from stages.importing.relax_builder import value_dtype
 from stages.importing.tflite.activations import limits, stored_range
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.tabling import BYTES, stored_values, tabled
+from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import tflite
 
@@ -58,7 +59,7 @@ def scaled_in_double(
     low, high = stored_range(builder, operator)
     call = tflite.rescale(
         total,
-        builder.parameter(f"{layer}.scale", np.array(scales, np.float64)),
+        builder.tensor(f"{layer}.scale", np.array(scales, np.float64)),
         zero_point=builder.affine(output)[1],
         low=low,
         high=high,
@@ -78,7 +79,7 @@ def requantized(
     output, name = operator.outputs[0], f"{operator.layer}.requantize"
     low, high = stored_range(builder, operator)
     dtype, zero_point = builder.dtype(output), builder.affine(output)[1]
-    if builder.typed(total)[1] != "int64":
+    if value_dtype(total) != "int64":
         multiplier, shift = _vectors(builder, operator, factors)
         call = tflite.requantize(
             total, multiplier, shift, zero_point=zero_point, low=low, high=high, dtype=dtype
@@ -101,8 +102,8 @@ def _vectors(
     multiplier, shift = np.array(factors, np.int32).T
     layer = operator.layer
     return (
-        builder.parameter(f"{layer}.multiplier", multiplier),
-        builder.parameter(f"{layer}.shift", shift),
+        builder.tensor(f"{layer}.multiplier", multiplier),
+        builder.tensor(f"{layer}.shift", shift),
     )
 
 

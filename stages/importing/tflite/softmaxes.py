@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Array, Operator
+from stages.dialect.numbers_numpy import NUMPY
+from stages.importing.tflite.byte_luts import BYTES
 from stages.importing.tflite.rescaling import fixed_point
-from stages.importing.tflite.tabling import BYTES
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import fixed_point as fixed
-from stages.numerics import softmax as dialect
+from stages.numerics import float_softmax, tflite_softmax
 from stages.numerics.tflite import multiply, quantize_multiplier
 
 DIFFERENCE_BITS = 5
@@ -80,8 +80,8 @@ def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
         return _softmax_int16(builder, operator, float(scale * np.float32(beta)))
     if kinds[0] not in BYTES or kinds[1] not in (kinds[0], "int16"):
         raise UnsupportedError(f"takes {kinds[0]} to {kinds[1]}")
-    table = builder.parameter(f"{operator.layer}.exps", exponentials(beta, scale))
-    call = dialect.softmax_of_bytes(builder.read(data), table, dtype=kinds[1])
+    table = builder.tensor(f"{operator.layer}.exps", exponentials(beta, scale))
+    call = tflite_softmax.softmax_of_bytes(builder.read(data), table, dtype=kinds[1])
     return builder.emit(call, operator.layer)
 
 
@@ -89,24 +89,26 @@ def _softmax_int16(builder: TfliteBuilder, operator: Operator, scale: float) -> 
     """Of int16, given the scale times beta: their product as float32, unlike that of bytes."""
     multiplier, shift = fixed_point(scale / (10.0 / 65535.0))
     layer = operator.layer
-    exps = builder.parameter(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))
+    exps = builder.tensor(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))
     inverses = lookup_table(lambda x: 1.0 / (1.0 + x), 0.0, 1.0)
-    reciprocals = builder.parameter(f"{layer}.reciprocals", inverses)
+    reciprocals = builder.tensor(f"{layer}.reciprocals", inverses)
     data = builder.read(operator.input(0))
-    call = dialect.softmax_of_int16(data, exps, reciprocals, multiplier=multiplier, shift=shift)
+    call = tflite_softmax.softmax_of_int16(
+        data, exps, reciprocals, multiplier=multiplier, shift=shift
+    )
     return builder.emit(call, layer)
 
 
 def softmax_float(builder: TfliteBuilder, operator: Operator) -> Any:
     """SOFTMAX of floats."""
     beta = float(operator.option("beta", 0.0))
-    call = dialect.softmax(builder.read(operator.input(0)), beta=beta)
+    call = float_softmax.softmax(builder.read(operator.input(0)), beta=beta)
     return builder.emit(call, operator.layer)
 
 
 def log_softmax_float(builder: TfliteBuilder, operator: Operator) -> Any:
     """LOG_SOFTMAX of floats."""
-    return builder.emit(dialect.log_softmax(builder.read(operator.input(0))), operator.layer)
+    return builder.emit(float_softmax.log_softmax(builder.read(operator.input(0))), operator.layer)
 
 
 CONVERTERS = {"SOFTMAX": softmax}

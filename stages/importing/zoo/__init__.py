@@ -20,14 +20,8 @@ from stages.importing.zoo.onnx_writer import write
 from stages.importing.zoo.residual import BOTTLENECKS, basic, bottleneck
 from stages.importing.zoo.resnet import ARCHITECTURES, Architecture, ResidualNetwork
 from stages.importing.zoo.tiny import autoencoder, ds_cnn, mobilenet_v1_025, resnet8
-from stages.options import (
-    LOW_BIT_NETWORKS,
-    LayerOverride,
-    TensorQuantization,
-    ZooName,
-    ZooOptions,
-    is_match,
-)
+from stages.layer_options import LayerOverride, TensorQuantization, is_match
+from stages.options import LOW_BIT_NETWORKS, ZooName, ZooOptions
 
 FIXED = ("conv1", "fc")
 """Stem and head of a QONNX network: their precision is the options' `stem` and `head`."""

@@ -1,6 +1,6 @@
 """Seeded 8-bit weights for a network's layers, and the grid of every tensor.
 
-Layers are executed one by one on one seeded picture, and each layer's scale and bias are chosen
+Layers are executed one by one on one seeded image, and each layer's scale and bias are chosen
 from what its sums are there: every channel ends with a spread near 1, as behind a batch norm. All
 of it is arithmetic on whole numbers (and divisions of float64), so that a seed gives the same
 file on every machine. Tensors' scales are powers of two and weights' scales have four binary
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.importing import arithmetic
-from stages.importing.windows import Windows
+from stages.importing.onnx import source_arithmetic as arithmetic
+from stages.importing.sliding_windows import Windows
 from stages.importing.zoo.network import INPUT, Layer, Network
 
 Array = np.ndarray[Any, Any]
@@ -106,10 +106,10 @@ class _Filling:
         count = 2 if height >= 128 else 8
         coarse = self._rng.integers(0, 256, (count, channels, 8, 8))
         smooth = coarse.repeat(-(-height // 8), axis=2).repeat(-(-width // 8), axis=3)
-        pictures = self._rng.integers(0, 256, (count, channels, height, width))
-        pictures[1::2] = smooth[1::2, :, :height, :width]
-        pictures[:, :, : height // 4] = smooth[:, :, : height // 4, :width]
-        return (pictures / np.float32(256)).astype(np.float32)
+        images = self._rng.integers(0, 256, (count, channels, height, width))
+        images[1::2] = smooth[1::2, :, :height, :width]
+        images[:, :, : height // 4] = smooth[:, :, : height // 4, :width]
+        return (images / np.float32(256)).astype(np.float32)
 
     def _value(self, layer: Layer) -> Array:
         """What the layer gives on the sample, float32 before quantization."""

@@ -1,7 +1,7 @@
 """What a zoo network is: named layers over named tensors, whatever their precision.
 
 One description of a network serves every writer. A layer's output is called by the layer's name;
-the image is called `data`. Shapes are [C, H, W] of one picture.
+the image is called `data`. Shapes are [C, H, W] of one image.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NetworkBuilder:
 
     image_size: int
     image: tuple[int, int, int] | None = None
-    """The input's own shape, for networks that read no square picture of three colours."""
+    """The input's own shape, for networks that read no square image of three colours."""
     _layers: list[Layer] = field(default_factory=list)
     _shapes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from stages.importing.zoo.filling import Filled, Grid, Weights
 from stages.importing.zoo.network import INPUT, Layer
-from stages.importing.zoo.writer import IR_VERSION, OPSET
+from stages.importing.zoo.qonnx_writer import IR_VERSION, OPSET
 
 Array = np.ndarray[Any, Any]
 

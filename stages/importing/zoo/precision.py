@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.zoo.writer import BatchNorm, Quantizer
-from stages.options import TensorQuantization
+from stages.importing.zoo.qonnx_writer import BatchNorm, Quantizer
+from stages.layer_options import TensorQuantization
 
 Array = np.ndarray[Any, Any]
 

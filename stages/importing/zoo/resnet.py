@@ -19,8 +19,8 @@ from stages.importing.zoo.precision import (
     fit_batch_norm,
     weight_quantizer,
 )
-from stages.importing.zoo.writer import QonnxWriter, Quantizer, Tensor
-from stages.options import TensorQuantization
+from stages.importing.zoo.qonnx_writer import QonnxWriter, Quantizer, Tensor
+from stages.layer_options import TensorQuantization
 
 INPUT = Quantizer(2.0**-8, 8)
 RESIDUAL = Quantizer(2.0**-5, 8, signed=True)

@@ -1,6 +1,6 @@
 """The four networks of the MLPerf Tiny benchmark (Banbury et al., 2021, section 4), seeded weights.
 
-A vector, as the autoencoder reads one, is a picture of one pixel, on which a 1x1 convolution is a
+A vector, as the autoencoder reads one, is an image of one pixel, on which a 1x1 convolution is a
 dense layer.
 """
 

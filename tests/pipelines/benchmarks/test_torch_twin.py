@@ -15,7 +15,7 @@ from pipelines.benchmarks.sides import FAR_OFF
 from pipelines.benchmarks.variants import Variant
 from stages import importing
 from stages.graph import interpret
-from stages.importing.windows import Windows
+from stages.importing.sliding_windows import Windows
 from stages.importing.zoo.filling import fill
 from stages.importing.zoo.network import Network, NetworkBuilder
 from stages.importing.zoo.onnx_writer import write

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hw.costs import CoreCosts, core_costs
+from hw.core_costs import CoreCosts, core_costs
 from hw.isa import ISAS
 from hw.profile import Core
 from pipelines.commands import measure

@@ -11,7 +11,7 @@ from pipelines.remote.runner_session import Session
 from pipelines.tuning.trial_libraries import KernelLibrary
 from tests.pipelines.remote.fakes import fake
 from tests.stages.packaging.programs import compile_program, pack
-from tests.stages.packaging.test_plain import Net
+from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import algorithm
 from tests.targets import SSE2, skip_unless_runnable
 

@@ -11,10 +11,11 @@ from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import Ranking, fit
 from stages.kernels.families import Dots, Products, TransformedDots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Subject, Workload
-from stages.kernels.offers import Offer, Problem
-from stages.kernels.packings import packing_text
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
+from stages.kernels.workloads import Subject, Workload
 from tests.pipelines.tuning.test_ledger import trial
 from tests.stages.pipeline import offered
 from tests.targets import AARCH64, AVX2
@@ -22,9 +23,13 @@ from tests.targets import AARCH64, AVX2
 SHAPE = Geometry((3, 3), 64, 28, 28)
 
 
-def dots(rows: int, word: float, products: Products | None = None, channels: int = 32) -> Offer:
+def dots(
+    rows: int, word: float, products: Products | None = None, channels: int = 32
+) -> KernelCandidate:
     signature = KernelSignature("avx2", None, products or Dots(4), rows, channels, "none", 0)
-    return Offer(signature, word, 0.0, before=(1.0,) * 9, behind=(1.0,) * 9)
+    return KernelCandidate(
+        signature, word, 0.0, data_transform_cycles=(1.0,) * 9, sum_transform_cycles=(1.0,) * 9
+    )
 
 
 def layer(**changes: Any) -> Layer:
@@ -68,7 +73,7 @@ def test_as_ranked() -> None:
 
 def test_what_was_just_measured_counts_for_the_next_layer() -> None:
     found, narrow = layer(), "mac8_dot4_6x16_none_avx2"
-    offers = (*found.subject.offers, dots(6, 0.75, channels=16))
+    offers = (*found.subject.candidates, dots(6, 0.75, channels=16))
     found.subject = Subject(found.subject.workloads, offers)
     before = found.candidates(5)
     assert before[:2] == [Candidate(name(5)), Candidate(narrow)]
@@ -169,7 +174,7 @@ def test_every_packing_of_bits_is_tried() -> None:
 def test_where_bits_are_packed_in_one_way_nothing_is_moved() -> None:
     found = layer()
     subject = Subject(
-        found.subject.workloads, (*found.subject.offers, dots(4, 9.0, TransformedDots(2)))
+        found.subject.workloads, (*found.subject.candidates, dots(4, 9.0, TransformedDots(2)))
     )
     mixed = layer()
     mixed.subject = subject

@@ -16,9 +16,10 @@ from pipelines.tuning.ledger import Machine, Trial
 from pipelines.tuning.ranking import PREDICTED, features, fit, learned
 from stages.kernels.families import Dots, PairedDots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Subject, Workload
-from stages.kernels.offers import Offer, ranked
+from stages.kernels.kernel_candidates import KernelCandidate
+from stages.kernels.selection import ranked
 from stages.kernels.signature import KernelSignature
+from stages.kernels.workloads import Subject, Workload
 from tests.pipelines.tuning.test_ledger import HERE, trial
 from tests.targets import AVX2
 
@@ -37,7 +38,7 @@ def subject(geometry: Geometry) -> Subject:
         for method in METHODS
         for rows, channels in TILES
     ]
-    offers = [Offer(s, s.rows * s.channels / 32 + 1 / s.rows, 0.0) for s in signatures]
+    offers = [KernelCandidate(s, s.rows * s.channels / 32 + 1 / s.rows, 0.0) for s in signatures]
     return Subject((Workload("u8s8", geometry, 128),), tuple(offers))
 
 
@@ -67,7 +68,7 @@ def kernels(found: Subject, by: ranking.Ranking = PREDICTED) -> list[str]:
 def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> None:
     found = subject(geometry)
     assert fit([]) == PREDICTED and learned([], AVX2) == PREDICTED
-    expected = ranked(found.offers, geometry, 128)
+    expected = ranked(found.candidates, geometry, 128)
     assert PREDICTED.ordered(found, found.kernel(expected[0])) == expected
     layer = Layer("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
     names = [candidate.kernel for candidate in layer.candidates(1000)]

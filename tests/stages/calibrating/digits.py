@@ -10,9 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from recipes import models
 from stages.importing import evaluate
-from stages.kinds import Golden
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array, Golden
 
 FITTED = 240
 """How many of the 360 digits the classifier is fitted to; the others judge it."""

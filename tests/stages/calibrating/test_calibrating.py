@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
 from stages.calibrating import quantized, run
-from stages.calibrating.ranges import METHODS
+from stages.calibrating.calibration_methods import METHODS
 from stages.dialect.calls import dtype_of
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.importing import run as import_onnx
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
 from tests.stages.importing.compiling import in_relax
-
-Array = np.ndarray[Any, Any]
 
 SCHEMES = {
     "uint8 per channel": CalibrateOptions(),

@@ -9,17 +9,16 @@ import pytest
 from tvm import relax
 
 from stages.calibrating import quantized, run
-from stages.calibrating.folding import fold
+from stages.calibrating.fold_into_layers import fold
 from stages.calibrating.roles import roles
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Golden, Model
-from stages.numerics import source
+from stages.kinds import Array, Golden, Model
+from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
 from tests.stages.importing.compiling import in_relax
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(3)
 
 
@@ -50,7 +49,7 @@ class Net:
     def norm(self, x: Any, channels: int) -> Any:
         operands = [floats(channels), floats(channels), floats(channels), floats(channels) ** 2]
         tensors = [self.tensor(value) for value in operands]
-        return self.emit(source.batch_norm(x, *tensors, epsilon=1e-3), "norm")
+        return self.emit(qonnx_operators.batch_norm(x, *tensors, epsilon=1e-3), "norm")
 
     def finish(self, *outputs: Any) -> Model:
         return self.builder.model(outputs, [f"y{i}" for i in range(len(outputs))])

@@ -1,9 +1,8 @@
-"""A float network that others trained, quantized after training, on the pictures it is for."""
+"""A float network that others trained, quantized after training, on the images it is for."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +10,14 @@ import pytest
 from stages.calibrating import run
 from stages.graph import interpret
 from stages.importing import run as import_file
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
 from tests.stages.importing.graphs import real_data
-
-Array = np.ndarray[Any, Any]
 
 RESNET8 = (
     "mlcommons+tiny/benchmark/training/image_classification/trained_models/pretrainedResnet.tflite"
 )
-PICTURES = 120
+IMAGES = 120
 SCHEMES = {
     "uint8": CalibrateOptions(),
     "int8, squared error": CalibrateOptions(
@@ -39,7 +36,7 @@ def imported() -> Model:
 
 @cache
 def data() -> tuple[Array, Array]:
-    """Pictures and labels."""
+    """Images and labels."""
     found = np.load(real_data("data/cifar10_test_jpeg_2000.npz"))
     return found["x"].astype(np.float32)[:, np.newaxis], found["y"]
 
@@ -47,24 +44,24 @@ def data() -> tuple[Array, Array]:
 @cache
 def expected() -> Array:
     """The classes that the network sees in float."""
-    return classes(imported(), data()[0][:PICTURES])
+    return classes(imported(), data()[0][:IMAGES])
 
 
-def classes(model: Model, pictures: Array) -> Array:
+def classes(model: Model, images: Array) -> Array:
     name = str(model.module["main"].params[0].name)
-    results = [interpret.run(model, {name: picture}) for picture in pictures]
+    results = [interpret.run(model, {name: image}) for image in images]
     return np.array([next(iter(result.values())).argmax() for result in results])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_resnet8_sees_in_8_bits_what_it_sees_in_float(scheme: str) -> None:
-    """Pictures near a boundary between classes change sides; few do."""
-    (pictures, labels), model = data(), imported()
+    """Images near a boundary between classes change sides; few do."""
+    (images, labels), model = data(), imported()
     name = str(model.module["main"].params[0].name)
-    samples = Golden({name: pictures[1000:1030]}, {})
+    samples = Golden({name: images[1000:1030]}, {})
     made = run(model=model, samples=samples, options=SCHEMES[scheme])
-    found = classes(made, pictures[:PICTURES])
+    found = classes(made, images[:IMAGES])
     assert (expected() == found).mean() >= 0.9
-    rates = [(answers == labels[:PICTURES]).mean() for answers in (expected(), found)]
+    rates = [(answers == labels[:IMAGES]).mean() for answers in (expected(), found)]
     assert rates[1] >= rates[0] - 0.05

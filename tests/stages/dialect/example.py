@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.dtypes import parse
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
+IMAGE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
+"""A tensor NCHW."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,7 @@ class Example:
 
 def integers(low: int, high: int, shape: tuple[int, ...], dtype: str) -> tuple[Array, str]:
     """Random integers low..high, stored in bytes where the dialect dtype is narrower."""
-    is_wide = dtype in ("int16", "int32", "int64", "uint32")
-    storage = dtype if is_wide else dtype.rstrip("0123456789") + "8"
-    return RNG.integers(low, high + 1, shape).astype(storage), dtype
+    return RNG.integers(low, high + 1, shape).astype(parse(dtype).storage), dtype
 
 
 def floats(*values: float) -> tuple[Array, str]:

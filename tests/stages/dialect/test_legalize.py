@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import canonicalizing, quantizing
-from stages.dialect import integer, numbers
+from stages.dialect import integer, numbers_tir
 from stages.dialect.calls import dtype_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
-from stages.kinds import Model
-from stages.numerics.source import ROUNDING
+from stages.kinds import Array, Model
+from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.dialect.examples import INTEGER, Example, floats, integers
-from tests.stages.dialect.legalize_storage import widen
+from tests.stages.dialect.widen_storage import widen
 from tests.stages.networks import residual_block
-
-Array = np.ndarray[Any, Any]
 
 
 def in_relax(
@@ -188,7 +186,7 @@ def test_requantize_rounds_the_product() -> None:
 @pytest.mark.skipif(not has_fma(), reason="this processor has no fused multiply-add")
 def test_without_the_fence_llvm_would_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing."""
-    monkeypatch.setattr(numbers, "fence", lambda value: value)
+    monkeypatch.setattr(numbers_tir, "fence", lambda value: value)
     example = fma_would_differ()
     model, inputs = example.model(), {"a0": example.operands[0][0]}
     found = in_relax(model, inputs, FMA_TARGET)

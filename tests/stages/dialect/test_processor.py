@@ -16,9 +16,11 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object, target_of
-from stages.dialect.numbers import NUMPY, TIR, Numbers
-from stages.dialect.unstored import WHOLE_TIR
-from stages.numerics.onnx import qlinear_add
+from stages.dialect.numbers import Numbers
+from stages.dialect.numbers_fused import WHOLE_TIR
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
+from stages.numerics.onnx_elementwise import qlinear_add
 from stages.numerics.rescale import rescale
 from tests.compiled import Library
 from tests.stages.dialect.examples import Example
@@ -36,7 +38,6 @@ from tests.targets import (
     skip_unless_runnable,
 )
 
-Array = np.ndarray[Any, Any]
 TRIPLE = f"{platform.machine()}-linux-gnu"
 FLOATS = st.floats(-(2.0**40), 2.0**40, width=32)
 

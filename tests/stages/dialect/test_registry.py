@@ -12,7 +12,8 @@ import tvm
 from tvm import relax
 from tvm.ir import Op
 
-from stages.dialect.calls import PREFIX, dtype_of, shape_of, storage_dtype
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.names import PREFIX
 from stages.dialect.operators import OPERATORS
 from stages.dialect.registry import register
 from stages.graph import interpret

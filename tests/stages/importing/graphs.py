@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from stages.options import Encoding, LayerOverride, TensorQuantization, ZooOptions
+from stages.layer_options import Encoding, LayerOverride, TensorQuantization
+from stages.options import ZooOptions
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.recipe.load import load_recipe
 from stages.importing import describe, starter_recipe
-from stages.importing.onnx_domains import QONNX
+from stages.importing.onnx.domains import QONNX
 from stages.importing.zoo import build
 from tests.stages.importing.graphs import (
     FINN,
@@ -69,14 +69,14 @@ def test_a_starter_recipe_is_short() -> None:
         'description: "net: QONNX, A2W1, A8W8"\n'
         'model: {file: "models/net.onnx"}\n'
         "inputs:\n"
-        "  # guessed: a picture is scaled until it covers 16 x 16 pixels; check it against how the "
+        "  # guessed: an image is scaled until it covers 16 x 16 pixels; check it against how the "
         "model was trained\n"
         "  # guessed: pixels of 0 to 1, the default; for others state scale, mean and std; check "
         "it against how the model was trained\n"
         '  "data": {resize: 16, crop: 16}\n'
         "# to show names add labels: FILE.txt, of 10 lines, one a class\n"
         "hardware: host\n"
-        "# for `doit accuracy` name labelled data: a folder of pictures with labels.csv, or a .npz "
+        "# for `doit accuracy` name labelled data: a folder of images with labels.csv, or a .npz "
         "of images and labels\n"
         "# evaluation: {data: FOLDER_OR_FILE.npz}\n"
     )

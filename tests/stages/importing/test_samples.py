@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from stages.errors import StageError
-from stages.importing.onnx_reader import QONNX
+from stages.importing.onnx.onnx_reader import QONNX
 from stages.options import GoldenOptions, ImportOptions
 from tests.stages.importing.graphs import graph, node
 from tests.stages.importing.vectors import golden

@@ -1,4 +1,4 @@
-"""What a starter recipe makes of pictures: known from the file, or guessed from its kind."""
+"""What a starter recipe makes of images: known from the file, or guessed from its kind."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ ONNX: dict[str, tuple[bytes, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ONNX)
-def test_pictures_of_onnx_files(case: str) -> None:
+def test_images_of_onnx_files(case: str) -> None:
     source, fields, why = ONNX[case]
     found, text = stated(source)
     assert found == fields
@@ -131,7 +131,7 @@ def test_pictures_of_onnx_files(case: str) -> None:
         ("int8", 2 / 254, 10, SIGNED),
     ],
 )
-def test_pictures_of_tensorflow_lite_files(
+def test_images_of_tensorflow_lite_files(
     dtype: str, scale: float | None, zero_point: int, fields: dict[str, Any]
 ) -> None:
     shape = (1, 16, 16, 3)
@@ -156,10 +156,10 @@ def test_the_background_is_no_label() -> None:
     assert "guessed: of 1001 classes the first is the background" in text
 
 
-def test_what_is_no_picture_gets_no_fields() -> None:
+def test_what_is_no_image_gets_no_fields() -> None:
     source = graph([node("MatMul", ["x", "w"])], {"w": np.ones((640, 640), np.float32)}, [1, 640])
     text = starter_recipe(described(source), "net.onnx", "net")
-    assert "# x is no picture: doit run takes a .npy or .npz of [1, 640]" in text
+    assert "# x is no image: doit run takes a .npy or .npz of [1, 640]" in text
     assert not {"inputs", "outputs"} & yaml.safe_load(text).keys() and "evaluation" not in text
 
 
@@ -192,7 +192,7 @@ def test_no_name_breaks_the_recipe(name: str, producer: str) -> None:
     assert loaded["model"]["file"] == producer
 
 
-def test_uint8_pictures_without_a_scale() -> None:
+def test_uint8_images_without_a_scale() -> None:
     """A graph that casts bytes takes them as they are."""
     nodes = [node("Cast", ["x"], "a", to=TensorProto.FLOAT), node("Relu", ["a"])]
     found, text = stated(graph(nodes, {}, [1, 3, 16, 16], opset=13, dtype=TensorProto.UINT8))

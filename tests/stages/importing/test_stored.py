@@ -12,8 +12,8 @@ from pipelines.recipe.load import load_recipe
 from stages import importing
 from stages.errors import StageError
 from stages.graph.bindings import quantization_of
+from stages.image_layout import are_less_128
 from stages.options import GoldenOptions, ImportOptions
-from stages.pixels import are_less_128
 from tests.stages.importing.tflite_models import Tensor, run_reference, single
 from tests.stages.importing.vectors import golden as golden_of
 
@@ -66,7 +66,7 @@ def test_an_executor_takes_the_graphs_own_shapes_alone() -> None:
     [
         ("uint8", 0.0078125, 128, "pixels are stored as they are, real values -1 to 0.992188"),
         ("int8", 1 / 255, -128, "pixels are stored minus 128, real values 0 to 1"),
-        ("int8", 0.58, 83, "stands for -122.38 to 25.52; for pictures state scale, mean and std"),
+        ("int8", 0.58, 83, "stands for -122.38 to 25.52; for images state scale, mean and std"),
     ],
 )
 def test_a_starter_recipe_says_what_becomes_of_pixels(

@@ -13,14 +13,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import Oracle, describe, read, run
 from stages.importing.zoo import build
-from stages.options import (
-    Encoding,
-    GoldenOptions,
-    ImportOptions,
-    LayerOverride,
-    TensorOverride,
-    ZooOptions,
-)
+from stages.layer_options import Encoding, LayerOverride, TensorOverride
+from stages.options import GoldenOptions, ImportOptions, ZooOptions
 from tests.stages.importing.graphs import block, execute_qonnx, quantization
 from tests.stages.importing.vectors import golden
 

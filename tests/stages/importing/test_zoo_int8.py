@@ -15,15 +15,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import run
 from stages.importing.zoo import NETWORKS, build
-from stages.options import (
-    ImportOptions,
-    LayerOverride,
-    ModelFormat,
-    TensorOverride,
-    TensorQuantization,
-    ZooName,
-    ZooOptions,
-)
+from stages.layer_options import LayerOverride, TensorOverride, TensorQuantization
+from stages.options import ImportOptions, ModelFormat, ZooName, ZooOptions
 from tests.warm import scratch
 
 Array = np.ndarray[Any, Any]
@@ -46,10 +39,10 @@ SIZES = {
     "ds_cnn": (0.0226, 0.00266),
     "autoencoder": (0.2662, 0.000264),
 }
-"""Millions of parameters and billions of multiply-accumulates of one picture."""
+"""Millions of parameters and billions of multiply-accumulates of one image."""
 
 OWN = {"inception_v3": 299, "inception_v4": 299, "resnet8": 32, "mobilenet_v1_025": 96}
-"""Height and width of the papers' pictures, where these are not 224."""
+"""Height and width of the papers' images, where these are not 224."""
 SMALL = {"inception_v3": 107, "inception_v4": 107}
 DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3", "resnet50_v1")
 SAME: dict[ZooName, ZooName] = {"resnet50_v1b": "resnet50"}
@@ -103,7 +96,7 @@ def run_ort(
     return list(runtime.InferenceSession(source, options).run(outputs, {"data": data}))
 
 
-def picture(name: ZooName, seed: int, size: int | None = None) -> Array:
+def image(name: ZooName, seed: int, size: int | None = None) -> Array:
     """Noise, or for odd seeds noise sorted along the height, which is smooth."""
     shape = NETWORKS[name](size or SMALL.get(name, 64)).image
     pixels = np.random.default_rng(seed).integers(0, 256, (1, *shape))
@@ -166,7 +159,7 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
     """Integer kernels and float32 operators between quantizers give the same bits."""
     source = made(name, signed).read_bytes()
     onnx.checker.check_model(source)
-    data = picture(name, 1)
+    data = image(name, 1)
     (fused,) = run_ort(source, data)
     (plain,) = run_ort(source, data, optimized=False)
     np.testing.assert_array_equal(fused, plain)
@@ -187,7 +180,7 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
 def test_the_imported_network_is_the_runtime_s_to_the_bit(name: ZooName, signed: bool) -> None:
     source = made(name, signed).read_bytes()
     model = run(source=source, options=ImportOptions())
-    data = picture(name, 0)
+    data = image(name, 0)
     (expected,) = run_ort(source, data)
     (found,) = interpret.run(model, {"data": data}).values()
     np.testing.assert_array_equal(found, expected)
@@ -201,7 +194,7 @@ def test_no_tensor_is_dead_or_saturated(name: ZooName) -> None:
         model.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.UINT8, None))
     source = model.SerializeToString()
     runs = [
-        run_ort(source, picture(name, seed, 96), optimized=False, outputs=stored) for seed in (2, 3)
+        run_ort(source, image(name, seed, 96), optimized=False, outputs=stored) for seed in (2, 3)
     ]
     for tensor, *values in zip(stored, *runs, strict=True):
         levels, counts = np.unique(np.concatenate([v.ravel() for v in values]), return_counts=True)
@@ -213,7 +206,7 @@ def test_no_tensor_is_dead_or_saturated(name: ZooName) -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "inception_v1", "resnet18"])
 def test_the_float_form_computes_nearly_the_same(name: ZooName) -> None:
-    data = picture(name, 4, 96)
+    data = image(name, 4, 96)
     quantized, real = (run_ort(int8(name, 96, form), data)[0].ravel() for form in ("qdq", "float"))
     assert np.corrcoef(quantized, real)[0, 1] > 0.75
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.importing.tflite.writer import Operation as Operation
-from stages.importing.tflite.writer import Tensor as Tensor
-from stages.importing.tflite.writer import build as build
-from stages.importing.tflite.writer import constant as constant
+from stages.importing.twins.tflite_writer import Operation as Operation
+from stages.importing.twins.tflite_writer import Tensor as Tensor
+from stages.importing.twins.tflite_writer import build as build
+from stages.importing.twins.tflite_writer import constant as constant
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from stages.kernels.families import Dots, NarrowDots
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.signature import KernelSignature, stored_by
 from stages.kernels.terms import TermPlan, weight_values
 from tests.stages.synthesizing.plans import PLANS

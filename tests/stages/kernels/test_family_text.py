@@ -20,9 +20,9 @@ from stages.kernels.families import (
     TransformedDots,
     WideDots,
 )
-from stages.kernels.methods import WeightCode
-from stages.kernels.packed import parse_signature, signature_text
+from stages.kernels.operand_storage import WeightCode
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature, signature_text
 
 EVERY: list[Products] = [
     *(Dots(4), Dots(4, words=2), Dots(4, code=WeightCode(2, True)), SignedDots(4, 7, 4)),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import (
     pack_activations,
     pack_planes,
@@ -21,7 +21,7 @@ from stages.kernels.packing import (
 )
 from stages.kernels.signature import BLOCK, KernelSignature, stored_by
 from stages.kernels.terms import TermPlan, raw_planes
-from stages.synthesizing.quotient import residual
+from stages.synthesizing.interaction import residual
 from tests.stages.kernels.signatures import (
     MAC8,
     POPCOUNT,

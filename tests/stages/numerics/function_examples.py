@@ -6,23 +6,25 @@ from math import exp
 
 import numpy as np
 
-from stages.importing.tflite.resizing import fixed_places, float_places
+from stages.importing.tflite.resize_operators import fixed_places, float_places
 from stages.importing.tflite.softmaxes import exponentials, lookup_table
+from stages.kinds import Array
 from stages.numerics import (
     bipolar,
-    curves,
-    hybrid,
-    in_order,
-    interpolating,
-    pointwise,
-    resizing,
-    softmax,
+    float_elementwise,
+    float_softmax,
+    onnx_resize,
+    onnx_sums,
+    tflite_activations,
+    tflite_hybrid,
+    tflite_resize,
+    tflite_softmax,
 )
-from tests.stages.dialect.example import RNG, Array, Example, floats, integers
+from tests.stages.dialect.example import RNG, Example, floats, integers
 
 _REALS = (np.append(RNG.normal(size=37) * 5, [0.0, 88.0, -100.0]).astype(np.float32), "float32")
 _ROWS = ((RNG.normal(size=(3, 17)) * 4).astype(np.float32), "float32")
-_SIGMOID = (curves.sigmoid_table(), "int32")
+_SIGMOID = (tflite_activations.sigmoid_table(), "int32")
 _SAMPLES = ((RNG.normal(size=(2, 3, 4, 5)) * 9).astype(np.float32), "float32")
 _SUMS = integers(-9999, 9999, (2, 3, 4, 5), "int32")
 _FACTORS = floats(*RNG.uniform(0.01, 0.1, 5))
@@ -42,17 +44,19 @@ _UNARY = (
 )  # fmt: skip
 
 FUNCTIONS: dict[str, Example] = {
-    **{name: Example(getattr(pointwise, name), (_REALS,), {}) for name in _UNARY},
-    "log": Example(pointwise.log, ((np.abs(_REALS[0]) + np.float32(1e-3), "float32"),), {}),
+    **{name: Example(getattr(float_elementwise, name), (_REALS,), {}) for name in _UNARY},
+    "log": Example(float_elementwise.log, ((np.abs(_REALS[0]) + np.float32(1e-3), "float32"),), {}),
     "power": Example(
-        pointwise.power, (floats(0.0, 1.5, -2.0, 9.0, -3.0), floats(2.0, -1.25, 3.0, 0.5, 2.0)), {}
+        float_elementwise.power,
+        (floats(0.0, 1.5, -2.0, 9.0, -3.0), floats(2.0, -1.25, 3.0, 0.5, 2.0)),
+        {},
     ),
-    "leaky_relu": Example(pointwise.leaky_relu, (_REALS,), {"alpha": 0.3}),
-    "prelu": Example(pointwise.prelu, (_SAMPLES, floats(0.1, -0.5, 2.0, 0.0, 1.0)), {}),
-    "softmax": Example(softmax.softmax, (_ROWS,), {"beta": 0.7}),
-    "log_softmax": Example(softmax.log_softmax, (_ROWS,), {}),
+    "leaky_relu": Example(float_elementwise.leaky_relu, (_REALS,), {"alpha": 0.3}),
+    "prelu": Example(float_elementwise.prelu, (_SAMPLES, floats(0.1, -0.5, 2.0, 0.0, 1.0)), {}),
+    "softmax": Example(float_softmax.softmax, (_ROWS,), {"beta": 0.7}),
+    "log_softmax": Example(float_softmax.log_softmax, (_ROWS,), {}),
     "tflite_softmax": Example(
-        softmax.softmax_of_bytes,
+        tflite_softmax.softmax_of_bytes,
         (
             integers(-128, 127, (2, 3, 17), "int8"),
             (exponentials(1.0, np.float32(0.05)), "int32"),
@@ -60,7 +64,7 @@ FUNCTIONS: dict[str, Example] = {
         {"dtype": "int8"},
     ),
     "tflite_softmax_int16": Example(
-        softmax.softmax_of_int16,
+        tflite_softmax.softmax_of_int16,
         (
             integers(-32768, 32767, (3, 17), "int16"),
             (lookup_table(exp, -10.0, 0.0), "int16"),
@@ -69,17 +73,17 @@ FUNCTIONS: dict[str, Example] = {
         {"multiplier": 1 << 30, "shift": 1},
     ),
     "tflite_logistic": Example(
-        curves.logistic_of_int16,
+        tflite_activations.logistic_of_int16,
         (integers(-32768, 32767, (5, 40), "int16"), _SIGMOID),
         {"multiplier": 3, "shift": 0},
     ),
     "tflite_tanh": Example(
-        curves.tanh_of_int16,
+        tflite_activations.tanh_of_int16,
         (integers(-32768, 32767, (5, 40), "int16"), _SIGMOID),
         {"multiplier": 20000, "shift": 13},
     ),
     "tflite_leaky_relu": Example(
-        curves.leaky_relu_of_int16,
+        tflite_activations.leaky_relu_of_int16,
         (integers(-32768, 32767, (5, 40), "int16"),),
         {
             "data_zero_point": 0,
@@ -94,7 +98,7 @@ FUNCTIONS: dict[str, Example] = {
         },
     ),
     "tflite_prelu": Example(
-        curves.prelu_of_bytes,
+        tflite_activations.prelu_of_bytes,
         (integers(-128, 127, (2, 3, 4), "int8"), integers(-128, 127, (1, 4), "int8")),
         {
             "data_zero_point": -3,
@@ -107,7 +111,7 @@ FUNCTIONS: dict[str, Example] = {
         },
     ),
     "resize_bilinear": Example(
-        resizing.resize_bilinear,
+        tflite_resize.resize_bilinear,
         (
             _SAMPLES,
             *zip(float_places(3, 7, False, True), ("int32", "int32", "float32"), strict=True),
@@ -116,7 +120,7 @@ FUNCTIONS: dict[str, Example] = {
         {},
     ),
     "resize_bilinear_integer": Example(
-        resizing.resize_bilinear_integer,
+        tflite_resize.resize_bilinear_integer,
         (
             integers(-128, 127, (2, 3, 4, 5), "int8"),
             *zip(fixed_places(3, 7, True, False), ["int32"] * 3, strict=True),
@@ -125,7 +129,7 @@ FUNCTIONS: dict[str, Example] = {
         {},
     ),
     "interpolate": Example(
-        interpolating.interpolate,
+        onnx_resize.interpolate,
         (
             _SAMPLES,
             ((RNG.normal(size=(2, 3, 4, 5)) * 9).astype(np.float32), "float32"),
@@ -138,7 +142,7 @@ FUNCTIONS: dict[str, Example] = {
         {"axes": [3, 2, 1]},
     ),
     "sum_in_order": Example(
-        in_order.sum_in_order,
+        onnx_sums.sum_in_order,
         (((RNG.normal(size=(5, 23, 1)) * 9).astype(np.float32), "float32"),),
         {"order": "vectors"},
     ),
@@ -153,9 +157,11 @@ FUNCTIONS: dict[str, Example] = {
         (_SUMS, _FACTORS, floats(0.5, -0.5, 1e3, -3.0, 0.0)),
         {"depth": 576, "low": 0, "high": 700, "dtype": "int8"},
     ),
-    "quantize_sample": Example(hybrid.quantize_sample, (_SAMPLES, _LARGEST), {}),
-    "sample_output": Example(hybrid.sample_output, (_SUMS, _LARGEST, floats(0.03)), {}),
-    "center_sample": Example(hybrid.center_sample, (_SAMPLES, *_ENDS), {}),
-    "centered_output": Example(hybrid.centered_output, (_SUMS, *_ENDS, _FACTORS), {"joined": True}),
+    "quantize_sample": Example(tflite_hybrid.quantize_sample, (_SAMPLES, _LARGEST), {}),
+    "sample_output": Example(tflite_hybrid.sample_output, (_SUMS, _LARGEST, floats(0.03)), {}),
+    "center_sample": Example(tflite_hybrid.center_sample, (_SAMPLES, *_ENDS), {}),
+    "centered_output": Example(
+        tflite_hybrid.centered_output, (_SUMS, *_ENDS, _FACTORS), {"joined": True}
+    ),
 }
 """By the operator's name without its prefix."""

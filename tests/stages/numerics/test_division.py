@@ -13,9 +13,10 @@ from tvm import tirx
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.numbers import NUMPY, TIR
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
 from stages.numerics.division import LEAST_SCALE, quotient_by_products, rounds_alike
-from stages.numerics.linear import quantize_linear
+from stages.numerics.linear_quantizers import quantize_linear
 from tests.compiled import Library
 from tests.stages.dialect.test_processor import over_a_vector
 from tests.stages.packaging.listings import listing

@@ -15,13 +15,12 @@ from stages.dialect.calls import dtype_of, is_op
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
-from stages.numerics import linear
-from stages.numerics.grid import Grid
+from stages.kinds import Array, Model
+from stages.numerics import linear_quantizers
 from stages.numerics.qdq import to_integers
+from stages.numerics.quantization_grid import Grid
 from tests.stages.dialect.test_legalize import in_relax
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)
 
 
@@ -43,12 +42,12 @@ class Net:
         )
 
     def dequantize(self, data: Any, scale: Any, zero_point: Any = 0, dtype: Any = None) -> Any:
-        call = linear.dequantize_linear(data, *self.grid(scale, zero_point, dtype))
+        call = linear_quantizers.dequantize_linear(data, *self.grid(scale, zero_point, dtype))
         return self.builder.emit(call, "dq")
 
     def quantize(self, data: Any, scale: Any, zero_point: Any = 0, reciprocal: bool = False) -> Any:
         low, high = (-128, 127) if self.dtype == "int8" else (0, 255)
-        call = linear.quantize_linear(
+        call = linear_quantizers.quantize_linear(
             data, *self.grid(scale, zero_point), low=low, high=high, reciprocal=reciprocal
         )
         return self.builder.emit(call, "q")
@@ -232,7 +231,7 @@ def test_concatenated_grids_go_through_tables() -> None:
     assert left == ["qnn.table", "concat"]
 
 
-def test_a_mean_over_the_picture() -> None:
+def test_a_mean_over_the_image() -> None:
     net = Net((1, 3, 5, 4))
     y = net.emit(relax.op.mean(net.dequantize(net.input, 0.05, 3), [2, 3], keepdims=True))
     left = compare(net.finish(net.quantize(y, 0.02, 5)), sample((1, 3, 5, 4)), "onnx", 1)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.dialect.operators import OPERATORS
+from stages.kinds import Array
 from stages.numerics.rescale import rescaled_sum
 from tests.stages.dialect.examples import Example
 from tests.stages.dialect.test_legalize import compare
 from tests.stages.dialect.test_processor import nearest_float
 
-Array = np.ndarray[Any, Any]
 SCALES = st.floats(2.0**-20, 4.0, width=32)
 
 

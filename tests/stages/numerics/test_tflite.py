@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
 from stages.numerics import tflite
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.dialect.numbers import NUMPY
-from stages.numerics import pointwise
+from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
+from stages.numerics import float_elementwise
 from stages.numerics import transcendental as t
 from tests.stages.dialect.examples import Example
 from tests.stages.dialect.test_legalize import FMA_TARGET, compare
-
-Array = np.ndarray[Any, Any]
 
 ERF = np.vectorize(math.erf)
 REFERENCES: dict[str, tuple[Callable[..., Any], Callable[[Array], Array]]] = {
@@ -59,7 +58,9 @@ def test_results_are_rounded_almost_correctly(name: str) -> None:
 @pytest.mark.parametrize("name", REFERENCES)
 def test_compiled_code_gives_the_same_bits(name: str) -> None:
     x = arguments(name, 500)
-    compare(Example(getattr(pointwise, name), ((x.reshape(1, -1), "float32"),), {}), FMA_TARGET)
+    compare(
+        Example(getattr(float_elementwise, name), ((x.reshape(1, -1), "float32"),), {}), FMA_TARGET
+    )
 
 
 def test_ends_of_the_range() -> None:
@@ -87,7 +88,7 @@ def test_power() -> None:
     assert np.isnan(t.power(NUMPY, np.array([-2], np.float32), np.array([0.5], np.float32))).all()
     compare(
         Example(
-            pointwise.power,
+            float_elementwise.power,
             ((base.reshape(1, -1), "float32"), (exponent.reshape(1, -1), "float32")),
             {},
         ),
@@ -101,4 +102,4 @@ def test_power() -> None:
 )
 def test_other_functions_of_one_operand(name: str, attributes: dict[str, Any]) -> None:
     x = np.append(arguments(name, 200), np.arange(-5, 6, 0.5)).astype(np.float32).reshape(1, -1)
-    compare(Example(getattr(pointwise, name), ((x, "float32"),), attributes), FMA_TARGET)
+    compare(Example(getattr(float_elementwise, name), ((x, "float32"),), attributes), FMA_TARGET)

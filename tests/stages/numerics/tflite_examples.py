@@ -24,7 +24,7 @@ def _line(missed: int) -> Example:
         *((each, "int32") for each in integers),
     )
     attrs = {"low_misses": missed // 2, "is_odd": missed % 2 == 1, "fits": missed > 1, **_BYTES}
-    return Example(rescale.LINES[missed], (_SUMS, *operands), attrs)
+    return Example(rescale.AFFINE_RESCALES[missed], (_SUMS, *operands), attrs)
 
 
 TFLITE: dict[str, Example] = {

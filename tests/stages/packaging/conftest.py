@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stages.quantizing import batches
+from stages.quantizing import split_batch
 
 
 @pytest.fixture(autouse=True)
 def whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is taken apart, so that kernels go through several pictures."""
-    monkeypatch.setattr(batches, "first_together", lambda *_: 0)
+    """No batch is split, so that kernels go through several pictures."""
+    monkeypatch.setattr(split_batch, "first_together", lambda *_: 0)

@@ -11,8 +11,9 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.kinds import Model
-from stages.numerics import source
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.numerics import qonnx_operators
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +66,7 @@ class Net(SourceNet):
         """A Quant with any rounding and range."""
         operands = self.constant(f"{name}.s", scale), self.constant(f"{name}.z", 0.0)
         kind = {"signed": True, "narrow": False, "rounding": "ROUND", **attrs}
-        return self.op(source.quant(x, *operands, bits=bits, **kind), name)
+        return self.op(qonnx_operators.quant(x, *operands, bits=bits, **kind), name)
 
     def dense(self, x: Any, name: str, outputs: int, bits: int, encoding: str) -> Any:
         shape = (int(x.ty.shape[1]), outputs)
@@ -84,7 +85,7 @@ def full_counters(channels: int) -> Case:
     """Every bit differs: levels 1 against weights -1, so that byte counters reach their limit."""
     net = Net((1, channels, 4, 3))
     weights = net.constant("w", np.full((33, channels, 3, 3), -1))
-    weights = net.op(source.bipolar_quant(weights, net.constant("half", 1.0)), "wq")
+    weights = net.op(qonnx_operators.bipolar_quant(weights, net.constant("half", 1.0)), "wq")
     x = net.quant(net.x, "a", 1, 1.0)
     y = net.op(relax.op.nn.conv2d(x, weights, 1, 1), "c")
     return Case(net.model(y), BIT, np.full((1, channels, 4, 3), 2.0), ("packed_conv2d",))
@@ -185,7 +186,7 @@ def long_thresholds() -> Case:
         x = net.quant(net.x, f"{name}.a", bits, 2.0**-bits)
         sums = net.conv(x, f"{name}.c", 40, bits=8, encoding="signed")
         table = np.sort(net.rng.normal(size=(40, 200)) * spread * 2.0 ** -(bits + 7), axis=1)
-        call = source.multi_threshold(
+        call = qonnx_operators.multi_threshold(
             sums, net.constant(f"{name}.t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
         )
         outputs.append(net.conv(net.op(call, f"{name}.q"), f"{name}.d", 9))
@@ -260,7 +261,7 @@ def rounding(mode: str, x: Array) -> Case:
 def bipolar_input() -> Case:
     net = Net((1, 35, 4, 5))
     y = net.by(relax.op.subtract, net.x, "b", 0.25)
-    y = net.op(source.bipolar_quant(y, net.constant("half", 0.5)), "q")
+    y = net.op(qonnx_operators.bipolar_quant(y, net.constant("half", 0.5)), "q")
     return Case(net.model(net.conv(y, "d", 9)), BIT, None, ("threshold", "pad_channels"))
 
 
@@ -268,7 +269,7 @@ def bipolar_input() -> Case:
 def input_thresholds() -> Case:
     net = Net((1, 5, 4, 5))
     table = np.sort(net.rng.normal(size=(5, 4)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     return Case(net.model(net.conv(net.op(call, "q"), "d", 9)), BIT, None, ("threshold",))
@@ -278,7 +279,7 @@ def input_thresholds() -> Case:
 def long_input_thresholds() -> Case:
     net = Net((1, 5, 4, 5))
     table = np.sort(net.rng.normal(size=(1, 20)), axis=1)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         net.x, net.constant("t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
     )
     return Case(net.model(net.conv(net.op(call, "q"), "d", 9)), MAC, None, ("threshold",))
@@ -299,7 +300,7 @@ def pooled(kind: str, kernel: int, stride: int, padding: Any) -> Case:
         return Case(net.model(net.conv(y, "d", 9)), BIT)
     y = net.batch_norm(y, "bn", 8.0)
     if kind == "signs":
-        y = net.op(source.bipolar_quant(y, net.constant("b", 1.0)), "b.of")
+        y = net.op(qonnx_operators.bipolar_quant(y, net.constant("b", 1.0)), "b.of")
         y = net.op(relax.op.nn.max_pool2d(y, *window), "p")
         return Case(net.model(net.conv(y, "d", 9)), BIT, expects=("from_planes",))
     if kind == "levels":

@@ -11,7 +11,7 @@ import pytest
 from hw.profile import Hardware
 from stages.kinds import Files
 from stages.options import PackageOptions
-from stages.packaging.program import Program
+from stages.packaging.program.program import Program
 from tests.stages.packaging.support import X86_64, assembled, make_golden, make_program
 from tests.targets import is_native
 

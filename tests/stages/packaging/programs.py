@@ -15,12 +15,12 @@ from stages.graph import interpret
 from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.packaging.composite import Layer
-from stages.packaging.graph import program_of
-from stages.packaging.kernel import Kernel
-from stages.packaging.kernel_parts import Parts
-from stages.packaging.lowering import Lowering, lower, row_of
-from stages.packaging.program import Call, Fallback, Program
+from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.kernel import Kernel
+from stages.packaging.lowering import lower, row_of
+from stages.packaging.program.program import Call, Fallback, Program
+from stages.packaging.program_builder import program_of
+from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
 from tests.compiled import Library, Placed
 from tests.kept import kept
 from tests.stages.pipeline import stages
@@ -69,12 +69,12 @@ def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     }
 
 
-def put_together(function: Any, schedule: Table, hardware: Hardware) -> Lowering:
+def put_together(function: Any, schedule: Table, hardware: Hardware) -> ComposedKernel:
     """The parts that a composite's kernel is made of."""
     layer = Layer(function, schedule, hardware)
     by = row_of(layer).by
     assert isinstance(by, Parts)
-    return Lowering(layer, "k", by)
+    return ComposedKernel(layer, "k", by)
 
 
 class Executor:

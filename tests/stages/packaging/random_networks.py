@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.options import Algorithm
+from stages.layer_options import Algorithm
 from tests.stages.packaging.kernel_cases import Case, Net, options
 
 

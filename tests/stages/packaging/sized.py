@@ -10,16 +10,17 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.dialect.calls import PREFIX
+from stages.dialect.names import PREFIX
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.packaging.compiling import ITEM
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
+from stages.packaging.compiling.kernel_objects import ITEM
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import Net as Levels
 from tests.stages.packaging.programs import Executor, compile_program
-from tests.stages.packaging.test_plain import Net as Integers
+from tests.stages.packaging.standalone.test_te_kernel import Net as Integers
 from tests.stages.pipeline import stages
 from tests.targets import AARCH64, AVX2, AVX512BW
 

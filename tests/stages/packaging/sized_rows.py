@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect import floats as halves
+from stages.dialect import float_linear as halves
 from stages.dialect import integer
-from stages.dialect.calls import PREFIX
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.dialect.names import PREFIX
 from stages.graph.collecting import collect
-from stages.numerics import bipolar, qdq_floats, qlinear, rescale, source
-from stages.numerics import near_ties as ties
-from stages.numerics.grid import Grid
-from stages.numerics.in_order import ORDERS, sum_in_order
-from stages.numerics.interpolating import interpolate
+from stages.numerics import bipolar, qdq_pointwise_conv, qlinear, qonnx_operators, rescale
+from stages.numerics import onnx_pointwise_conv as ties
+from stages.numerics.onnx_resize import interpolate
+from stages.numerics.onnx_sums import ORDERS, sum_in_order
+from stages.numerics.quantization_grid import Grid
 from tests.stages.dialect.examples import INTEGER
 from tests.stages.packaging.sized import TARGETS, Row, Sized, partner
 
@@ -129,9 +129,9 @@ def near_ties(sized: Sized, key: str, size: int) -> Any:
     attrs: dict[str, Any] = {"strides": [1, 2], "padding": [0] * 4, "dilation": [1, 1]}
     points = {"data_zero_point_x2": 6, "weight_zero_point_x2": 0, "pad_value": 0}
     sums = sized.emit(integer.conv2d(x, tensor, groups=1, **attrs, **points), f"{key}.sums")
-    operands = qdq_floats.operands_of(weight, ws, bias, data, out, 128)
+    operands = qdq_pointwise_conv.operands_of(weight, ws, bias, data, out, 128)
     tensors = [sized.tensor(f"{key}.{name}", value) for name, value in operands.items()]
-    kept = qdq_floats.attributes_of(data, out, 128)
+    kept = qdq_pointwise_conv.attributes_of(data, out, 128)
     return sized.emit(ties.near_ties(sums, x, tensor, *tensors, strides=[1, 2], **kept), key)
 
 
@@ -195,7 +195,7 @@ def counted(sized: Sized, key: str, size: int) -> Any:
     net = sized.net
     y = net.quant(sized.reals(key, 1, size, 1, 3), f"{key}.a", 2, 0.5)
     y = net.batch_norm(net.conv(y, f"{key}.c", partner(size), 1), f"{key}.bn", 8.0)
-    y = net.op(source.bipolar_quant(y, net.constant(f"{key}.one", 1.0)), f"{key}.signs")
+    y = net.op(qonnx_operators.bipolar_quant(y, net.constant(f"{key}.one", 1.0)), f"{key}.signs")
     y = net.op(op.nn.max_pool2d(y, (1, 2)), f"{key}.pool")
     return net.conv(y, f"{key}.last", 9, 1)
 
@@ -206,7 +206,7 @@ def looked_up(sized: Sized, key: str, size: int) -> Any:
     y = net.conv(y, f"{key}.c", partner(size), 1)
     table = net.constant(f"{key}.t", np.sort(net.rng.normal(size=(partner(size), 4)) * 3, axis=1))
     attrs = {"out_scale": 1.0, "out_bias": 0.0, "channel_axis": 1}
-    return net.op(source.multi_threshold(y, table, **attrs), f"{key}.levels")
+    return net.op(qonnx_operators.multi_threshold(y, table, **attrs), f"{key}.levels")
 
 
 def summed(sized: Sized, key: str, size: int) -> Any:
@@ -274,7 +274,7 @@ LEVELS = {
         ("bitserial_dense",), perceptron, ALIKE, "bitserial", is_integer=False
     ),
     "dense_looked_up": Row(("lookup_dense",), perceptron, ALIKE, "lookup", is_integer=False),
-    "settled": Row(("settle",), settled, EVERY, "mac8", is_integer=False),
+    "settled": Row(("resum",), settled, EVERY, "mac8", is_integer=False),
 }  # fmt: skip
 _OTHERS = {**PRODUCTS, **COLLECTED, **LEVELS}
 _BUILT = {operator for row in _OTHERS.values() for operator in row.operators}

@@ -16,9 +16,9 @@ import numpy as np
 from hw.profile import Hardware
 from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
-from stages.packaging.link import default_cache
-from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.packaging.compiling.linker import default_cache
+from stages.packaging.files.package_files import assemble
+from stages.packaging.program.program import Call, Program, Slot, TensorSpec
 
 X86_64 = Hardware(
     name="x86_64",

@@ -16,9 +16,9 @@ from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Golden, in_memory
-from stages.numerics.source import ROUNDING
+from stages.numerics.qonnx_operators import ROUNDING
 from stages.options import PackageOptions
-from stages.packaging.symbols import ObjectFile
+from stages.packaging.compiling.object_file import ObjectFile
 from tests.compiled import Library
 from tests.kept import kept
 from tests.pool import PAGE

@@ -10,16 +10,16 @@ from hw.profile import Hardware
 from stages import scheduling
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
-from stages.packaging.composite import Layer
+from stages.packaging.emitting.composite import Layer
 from stages.packaging.lowering import TABLE, described
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_convolution import residual
-from tests.stages.packaging.test_depthwise_levels import separable
-from tests.stages.packaging.test_matrices import product
-from tests.stages.packaging.test_plain import Net
-from tests.stages.packaging.test_winograd_floats import network
+from tests.stages.packaging.standalone.test_computed_weights import product
+from tests.stages.packaging.standalone.test_te_kernel import Net
+from tests.stages.packaging.sums.test_depthwise_levels import separable
+from tests.stages.packaging.sums.test_tile_order import residual
+from tests.stages.packaging.sums.test_winograd_floats import network
 from tests.targets import AMX, AVX2, AVX512VNNI
 
 

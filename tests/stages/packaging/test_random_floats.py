@@ -12,7 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.graph import interpret
 from stages.kinds import Model
-from stages.numerics import pointwise, source
+from stages.numerics import float_elementwise, qonnx_operators
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program
 from tests.stages.pipeline import random_inputs, stages
@@ -59,7 +59,7 @@ def _quant(net: RandomFloats, x: Any, name: str) -> Any:
 
 
 def _signs(net: RandomFloats, x: Any, name: str) -> Any:
-    return net.op(source.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
+    return net.op(qonnx_operators.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
 
 
 def _float_conv(net: RandomFloats, x: Any, name: str) -> Any:
@@ -116,7 +116,7 @@ LAYERS: dict[str, Callable[[RandomFloats, Any, str], Any]] = {
     "joined": _joined,
     "norm": lambda net, x, name: net.batch_norm(x, name, 0.5),
     "relu": lambda net, x, name: net.op(relax.op.nn.relu(x), name),
-    "sigmoid": lambda net, x, name: net.op(pointwise.sigmoid(x), name),
+    "sigmoid": lambda net, x, name: net.op(float_elementwise.sigmoid(x), name),
     "turned": lambda net, x, name: net.op(relax.op.permute_dims(x, [0, 1, 3, 2]), name),
     "maximum": _pooled(relax.op.nn.max_pool2d),
     "average": _pooled(lambda *a: relax.op.nn.avg_pool2d(*a, count_include_pad=True)),

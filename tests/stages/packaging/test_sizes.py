@@ -10,7 +10,7 @@ from itertools import chain, product
 import pytest
 
 from hw.profile import Hardware
-from stages.dialect.calls import PREFIX
+from stages.dialect.names import PREFIX
 from stages.dialect.operators import OPERATORS
 from tests.stages.packaging.sized import SIZES, TARGETS, algorithms, differences, network
 from tests.stages.packaging.sized_rows import COLLECTED, EVERY, LEVELS, PLAIN, PRODUCTS, ROWS

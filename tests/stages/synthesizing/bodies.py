@@ -13,8 +13,8 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.dialect.windows import windows
-from stages.kernels.methods import BYTE_LIMIT, WORD_LIMIT
+from stages.dialect.convolve import windows
+from stages.kernels.operand_storage import BYTE_LIMIT, WORD_LIMIT
 from stages.kernels.packing import pack_activations, pack_weights, raw_sums
 from stages.kernels.signature import (
     BLOCK,
@@ -26,7 +26,7 @@ from stages.kernels.signature import (
 )
 from stages.kernels.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
-from stages.synthesizing.tiles import shaping_text
+from stages.synthesizing.tile_body import shaping_text
 from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]
@@ -118,7 +118,7 @@ class Case:
 
 
 def filled(signature: KernelSignature, flush: Flush) -> Case:
-    """A case whose counters reach their limit, and would overflow if emptied any later."""
+    """A case whose counters reach their limit, and would overflow if flushed any later."""
     period = signature.flush_period
     if period == 0:
         return Case(signature, 2, 1, 40)
@@ -151,10 +151,10 @@ def _caller(case: Case, hardware: Hardware, inlined: bool) -> Any:
         with T.attr(0, "pragma_import_llvm", _text(case, hardware, inlined)):
             if signature.is_tiled:
                 T.evaluate(T.call_extern("void", TILES_BEGIN))
-            if signature.begins:
+            if signature.preloads_bias:
                 with T.If(buffers[3][SHAPE - 1] != 0):
                     with T.Then():
-                        _call(signature.beginning, buffers, T.address_of(buffers[3][SHAPE]))
+                        _call(signature.preload_name, buffers, T.address_of(buffers[3][SHAPE]))
                     with T.Else():
                         _call(signature.name, buffers)
             else:
@@ -168,8 +168,8 @@ def _text(case: Case, hardware: Hardware, inlined: bool) -> str:
     """A kernel with all that it needs."""
     signature = case.signature
     text, declarations = kernel_text(signature, isa_of(hardware))
-    if signature.begins and not inlined:
-        head = next(line for line in text.splitlines() if f"@{signature.beginning}(" in line)
+    if signature.preloads_bias and not inlined:
+        head = next(line for line in text.splitlines() if f"@{signature.preload_name}(" in line)
         assert head.startswith("define internal")
         text = text.replace(head, head.replace(" alwaysinline ", " noinline "))
     shaping, more = shaping_text(signature) if signature.is_tiled else ("", [])
@@ -198,7 +198,7 @@ def sums_of(
     """What the compiled body computes: int32 [rows, 32]; sums may begin with int32 [32]."""
     signature = case.signature
     packed = packed_weights(signature, weights)
-    if signature.multiplies_words:
+    if signature.multiplies_int16:
         stored = np.ascontiguousarray(data.astype(np.int16)).view(np.uint32)[None]
     elif signature.stored is not None:
         stored = pack_activations(signature.stored, data)

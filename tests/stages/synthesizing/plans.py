@@ -6,12 +6,12 @@ from itertools import product
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.kernels.offers import Problem
+from stages.kernels.problems import Problem
 from stages.kernels.signature import Flush, KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.options import Encoding
-from stages.synthesizing.discovering import plans
-from stages.synthesizing.offering import candidates
+from stages.layer_options import Encoding
+from stages.synthesizing.plan_discovery import plans
+from stages.synthesizing.sketches import signatures_for
 
 ENCODINGS: tuple[Encoding, ...] = ("unipolar", "bipolar", "signed")
 PROBLEMS = [
@@ -24,7 +24,7 @@ PLANS = [
     for problem in PROBLEMS
     for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights)
 ]
-"""Every term plan that the engine offers, for every precision and encoding."""
+"""Every term plan that the engine candidates, for every precision and encoding."""
 WIDER = [Problem(4, 4, "signed"), Problem(7, 8, "signed"), Problem(5, 1, "bipolar")]
 """Products that have no term plans, but narrow lanes where these have room for a word."""
 
@@ -44,14 +44,14 @@ def popcount(
 ) -> KernelSignature:
     """A popcount signature of a step of so many words.
 
-    Its byte counters are emptied once a window if nothing else is said.
+    Its byte counters are flushed once a window if nothing else is said.
     """
     isa = isa_of(hardware)
     problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)
     tile = rows, vectors * isa.lanes
     found = next(
         s
-        for s in candidates(problem, isa)
+        for s in signatures_for(problem, isa)
         if s.plan == plan and (s.rows, s.channels, s.words) == (*tile, words)
     )
     return found if flush is None else found.flushed(flush)
@@ -62,7 +62,7 @@ def mac8(hardware: Hardware, rows: int = 1, vectors: int = 1) -> KernelSignature
     isa = isa_of(hardware)
     return next(
         s
-        for s in candidates(Problem(8, 8, "signed"), isa)
+        for s in signatures_for(Problem(8, 8, "signed"), isa)
         if (s.rows, s.channels) == (rows, vectors * isa.lanes)
     )
 
@@ -74,7 +74,7 @@ def narrow(
     isa = isa_of(hardware)
     return [
         s
-        for s in candidates(problem, isa)
+        for s in signatures_for(problem, isa)
         if s.products
         and s.products.bits < 32
         and (s.rows, s.channels) == (rows, vectors * isa.lanes)

@@ -10,12 +10,12 @@ from hw.isa import Part, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kernels.families import NarrowDots
-from stages.kernels.offers import Problem
+from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
-from stages.synthesizing.carried import Body, body_of, paired_products
+from stages.synthesizing.bodies import Body, body_of, paired_products
 from stages.synthesizing.certificate import ProofError, certify, digest, prove
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
 from tests.targets import AARCH64, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 
@@ -35,7 +35,7 @@ def test_every_plan_is_proved(hardware: Hardware) -> None:
 def test_products_of_every_method_are_proved(hardware: Hardware) -> None:
     isa = isa_of(hardware)
     for problem in (*PROBLEMS, Problem(8, 8, "signed")):
-        for signature in candidates(problem, isa):
+        for signature in signatures_for(problem, isa):
             if signature.products is not None and signature.rows == 1:
                 assert prove(signature, isa, body_of(signature, isa))["scale"] == 1
 
@@ -56,7 +56,7 @@ def test_pairs_of_larger_weights_cannot_be_proved(hardware: Hardware) -> None:
 def test_a_flush_period_is_the_longest_that_can_be_proved(hardware: Hardware) -> None:
     isa = isa_of(hardware)
     for problem in PROBLEMS:
-        for signature in candidates(problem, isa):
+        for signature in signatures_for(problem, isa):
             tile = signature.rows, signature.channels
             if signature.flush_period == 0 or tile != (1, isa.lanes):
                 continue
@@ -117,7 +117,7 @@ def test_a_pass_that_counts_nothing_or_twice_is_refused() -> None:
 
 def test_products_of_larger_levels_than_promised_are_refused() -> None:
     isa = isa_of(AARCH64)
-    for signature in candidates(Problem(3, 3, "bipolar"), isa):
+    for signature in signatures_for(Problem(3, 3, "bipolar"), isa):
         products = signature.products
         if not isinstance(products, NarrowDots) or signature.rows > 1:
             continue

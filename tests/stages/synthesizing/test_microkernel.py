@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hw.isa import ISAS, Isa, isa_of
+from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
 from stages.kernels.families import TransformedDots, WideDots
-from stages.kernels.offers import Problem
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import (
+from stages.synthesizing.bodies import (
     body_of,
     by_words,
     paired_products,
@@ -24,11 +24,11 @@ from stages.synthesizing.carried import (
     transformed_products,
     widened_products,
 )
-from stages.synthesizing.carry_save import WORDS, steps_of
-from stages.synthesizing.coupled import STEPS
-from stages.synthesizing.looping import fits
+from stages.synthesizing.carry_save_body import WORDS, steps_of
+from stages.synthesizing.coupled_body import STEPS
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.sketches import signatures_for
+from stages.synthesizing.step_loops import fits
 from tests.stages.synthesizing.bodies import (
     FLUSHES,
     Case,
@@ -41,7 +41,6 @@ from tests.stages.synthesizing.bodies import (
 from tests.stages.synthesizing.plans import (
     PLANS,
     PROBLEMS,
-    WIDER,
     mac8,
     narrow,
     plan_named,
@@ -52,8 +51,6 @@ from tests.targets import (
     AVX512BITALG,
     AVX512BW,
     EVERY,
-    I8MM,
-    PROFILES,
     skip_unless_runnable,
 )
 
@@ -77,17 +74,6 @@ SHORT = 600
 """Narrow products with longer periods are not run with every flush: their windows are huge."""
 SHORT_PERIODS, LONG_PERIODS = range(1, SHORT // 4 + 1), range(SHORT // 4 + 1, (1 << 15) + 1)
 """Of narrow products whose windows take no time, and of all others."""
-# The grammar of stages/kernels/signature.py.
-PLANES = r"(x[0-9a-f]+)*"
-SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
-NAME = re.compile(
-    r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
-    rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
-    r"(_by([468]|1[26])|_coupled[24])?"
-    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[234])?|s?matrix8(_a7)?_by[24]|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
-    r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
-    rf"_(?P<isa>{'|'.join(ISAS)})"
-)
 
 
 def tiles(hardware: Hardware) -> list[int]:
@@ -109,7 +95,7 @@ def check(cases: list[Case], hardware: Hardware, inlined: bool = True) -> None:
             expected = expected_sums(case, data, weights)
             pair = int(data.flat[0]), int(weights.flat[0])
             same(found, expected, case, pair)
-            if case.signature.begins:
+            if case.signature.preloads_bias:
                 begin = rng.integers(-(1 << 31), 1 << 31, BLOCK, np.int64).astype(np.int32)
                 found = sums_of(case, library, data, weights, begin)
                 same(found, expected + begin, case, pair, "from")
@@ -149,9 +135,9 @@ def test_words_that_are_counted_as_one() -> None:
     skip_unless_runnable(hardware)
     cases: list[Case] = []
     for bits in ((1, 1), (2, 1), (2, 2), (3, 3)):
-        offered = candidates(Problem(*bits, "bipolar"), isa_of(hardware))
-        found = [s for s in offered if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
-        found = [s for s in found if _is_offered(s, isa_of(hardware))][:6]
+        every = signatures_for(Problem(*bits, "bipolar"), isa_of(hardware))
+        found = [s for s in every if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
+        found = [s for s in found if _is_candidate(s, isa_of(hardware))][:6]
         for number, signature in enumerate(found):
             cases.append(filled(signature, FLUSHES[number % 3]))
             by_row = signature.flushed("row")
@@ -160,7 +146,7 @@ def test_words_that_are_counted_as_one() -> None:
     check(cases, hardware)
 
 
-def _is_offered(signature: KernelSignature, isa: Isa) -> bool:
+def _is_candidate(signature: KernelSignature, isa: Isa) -> bool:
     return all(fits(signature, one.word, isa) for one in body_of(signature, isa).passes)
 
 
@@ -198,45 +184,14 @@ def test_products_of_words_at_their_extremes(
     check(cases, hardware)
 
 
-def narrow_cases(hardware: Hardware, periods: range) -> Iterator[Case]:
-    """Narrow products of every problem, of some periods, whose lanes reach their limit."""
-    done = set()
-    for number, problem in enumerate([*PROBLEMS, *WIDER]):
-        vectors = tiles(hardware)[number % len(tiles(hardware))]
-        for signature in narrow(hardware, problem, 1 + number % 3, vectors):
-            if signature.products in done or signature.flush_period not in periods:
-                continue
-            done.add(signature.products)
-            flushes = FLUSHES if signature.flush_period <= SHORT else FLUSHES[:1]
-            yield from (filled(signature, flush) for flush in flushes)
-
-
-@EVERY
-def test_narrow_products(hardware: Hardware) -> None:
-    skip_unless_runnable(hardware)
-    cases = list(narrow_cases(hardware, SHORT_PERIODS))
-    if not cases:
-        assert not any(narrow(hardware, problem) for problem in (*PROBLEMS, *WIDER))
-        pytest.skip("has no narrow products")
-    check(cases, hardware)
-
-
-@pytest.mark.slow
-@EVERY
-def test_narrow_products_of_every_problem(hardware: Hardware) -> None:
-    """All that the test above leaves out."""
-    skip_unless_runnable(hardware)
-    check(list(narrow_cases(hardware, LONG_PERIODS)), hardware)
-
-
 @pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
     skip_unless_runnable(hardware)
     if flush != "window" and not isa_of(hardware).counts_bytes:
-        pytest.skip("never empties its counters")
-    # In turn where counters are emptied more often: what differs is the loop around them.
+        pytest.skip("never flushes its counters")
+    # In turn where counters are flushed more often: what differs is the loop around them.
     part = slice(None) if flush == "window" else slice(FLUSHES.index(flush), None, 3)
     plans = list(enumerate(PLANS))[part]
     check([filled(of_plan(hardware, plan, 1 + n % 3), flush) for n, plan in plans], hardware)
@@ -246,7 +201,7 @@ def by_tile(hardware: Hardware) -> list[list[KernelSignature]]:
     """Every signature for every problem, once, by its tile, with as many counters as registers."""
     isa = isa_of(hardware)
     found: dict[tuple[int, int], dict[str, KernelSignature]] = {}
-    for signature in (s for problem in PROBLEMS for s in candidates(problem, isa)):
+    for signature in (s for problem in PROBLEMS for s in signatures_for(problem, isa)):
         if signature.rows * signature.channels <= isa.registers * isa.lanes:
             tile = signature.rows, signature.channels
             found.setdefault(tile, {})[signature.name] = signature
@@ -262,7 +217,11 @@ def test_every_tile(hardware: Hardware) -> None:
     for number, signatures in enumerate(by_tile(hardware)):
         kinds = (
             *([s for s in signatures if s.plan and has_loop(s, isa_of(hardware))],) * 2,
-            [s for s in signatures if s.counts_sums and s.family == "mac8" and not s.is_widened],
+            [
+                s
+                for s in signatures
+                if s.counters_are_sums and s.family == "mac8" and not s.is_widened
+            ],
             *([s for s in signatures if s.products and s.products.bits == n] for n in (8, 16)),
             [s for s in signatures if s.is_transformed],
             [s for s in signatures if s.is_widened],
@@ -315,7 +274,7 @@ def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> No
     signatures += [popcount(hardware, FULL, words=words) for words in steps]
     cases = [filled(s, "window") for s in signatures if s.flush_period]
     if not cases:
-        pytest.skip("never empties its counters")
+        pytest.skip("never flushes its counters")
     longer = [replace(case, words=case.words + case.signature.step) for case in cases]
     library = compile_cases(longer, hardware)
     for case in longer:
@@ -336,51 +295,3 @@ def test_two_products_come_before_their_sums() -> None:
     found = re.findall(r"\t(vpmaddwd|vpaddd)\t", "\n".join(lines[signature.name]))
     assert len(found) >= 2 * signature.rows * 2
     assert found == ["vpmaddwd", "vpmaddwd", "vpaddd", "vpaddd"] * (len(found) // 4)
-
-
-def everything(hardware: Hardware) -> Iterator[KernelSignature]:
-    """Every signature there can be: all tiles, all flushes, beside the planes of one other."""
-    isa = isa_of(hardware)
-    for number, problem in enumerate([*PROBLEMS, *WIDER, Problem(8, 8, "signed")]):
-        for signature in candidates(problem, isa):
-            if signature.tables is not None:
-                continue  # see tests.stages.synthesizing.test_lookup
-            yield signature
-            if (signature.rows, signature.channels) != (1 + number % 2, isa.lanes):
-                continue
-            if signature.flush_period:
-                yield from (signature.flushed(flush) for flush in FLUSHES)
-            if (plan := signature.plan) is not None:
-                for other in PLANS:
-                    if other.activation_bits == plan.activation_bits:
-                        yield signature.reading(stored_by(plan).joined(stored_by(other)))
-                        yield signature.reading(stored_by(other).joined(stored_by(plan)))
-
-
-def test_names_follow_the_grammar_and_tell_signatures_apart() -> None:
-    found: dict[str, KernelSignature] = {}
-    for hardware in (*PROFILES, I8MM):
-        for signature in everything(hardware):
-            name = signature.name
-            match = NAME.fullmatch(name)
-            assert match, name
-            assert name.isidentifier() and name.isascii()
-            tile = f"{signature.rows}x{signature.channels}"
-            assert match["tile"] == tile and match["isa"] == signature.isa, name
-            assert match["flush"] == signature.flush, name
-            assert match["encoding"] == (signature.plan.weights if signature.plan else None)
-            assert found.setdefault(name, signature) == signature, name
-    assert len(set(found.values())) == len(found) > 10_000
-
-
-def test_bodies_have_their_names_and_one_text_each() -> None:
-    """Profiles of one instruction set share kernels."""
-    found: dict[str, str] = {}
-    for hardware in PROFILES:
-        signatures = [mac8(hardware, rows, v) for rows in (1, 8) for v in tiles(hardware)]
-        flushes = FLUSHES if isa_of(hardware).counts_bytes else ("none",)
-        signatures += [popcount(hardware, p, f, 1) for p in PLANS for f in flushes]
-        for signature in signatures:
-            text, _ = MicroKernel(signature, isa_of(hardware)).text()
-            assert f"@{signature.name}(" in text
-            assert found.setdefault(signature.name, text) == text

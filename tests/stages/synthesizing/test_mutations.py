@@ -19,9 +19,9 @@ from hw.profile import Hardware
 from stages.kernels.packing import pack_planes
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.bodies import Body, body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.program import Program, Step
+from stages.synthesizing.vector_program import Program, Step
 from tests.stages.synthesizing.plans import plan_named, popcount
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, AVX512VPOPCNTDQ
 
@@ -42,14 +42,14 @@ TRIALS = 64
 
 
 def mutants(body: Body, isa: Isa, rng: random.Random) -> Iterator[Body]:
-    """Bodies with one step, one pass or the emptying changed."""
+    """Bodies with one step, one pass or the flushing changed."""
     while True:
         passes = list(body.passes)
         index = rng.randrange(len(passes))
         one = passes[index]
-        what = rng.choice(("step", "step", "step", "step", "empty", "pass", "output"))
-        if what == "empty" and body.empty.steps:
-            yield replace(body, empty=mutated(body.empty, isa, rng))
+        what = rng.choice(("step", "step", "step", "step", "flush", "pass", "output"))
+        if what == "flush" and body.flush.steps:
+            yield replace(body, flush=mutated(body.flush, isa, rng))
             continue
         if what == "pass":
             if rng.random() < 0.5:
@@ -127,7 +127,7 @@ def is_right(signature: KernelSignature, body: Body, isa: Isa) -> bool:
         given = {name: inputs[name] for name in one.word.inputs if name[0] != "c"}
         counters = one.word.run(given | before)
         if one.ends_chain:
-            sums = body.empty.run({name.replace("0.", ""): x for name, x in counters.items()})["s0"]
+            sums = body.flush.run({name.replace("0.", ""): x for name, x in counters.items()})["s0"]
             totals += one.coefficient * np.stack([lane.signed() for lane in sums], 1)
             counters = zeros
     table = plan.table()

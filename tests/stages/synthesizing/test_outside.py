@@ -8,14 +8,16 @@ import z3
 
 from hw.isa.solver import SolverLane, variables
 from pipelines import targets
-from stages.kernels.offers import Problem
-from stages.synthesizing.program import Program
-from stages.synthesizing.survey import full
+from stages.kernels.problems import Problem
+from stages.synthesizing.survey import full_reduction_survey
+from stages.synthesizing.vector_program import Program
 
 
 def kernel() -> Program:
     """8x8 by 8x1, one bit by one bit, for ARMv7."""
-    return full(Problem(1, 1, "unipolar"), targets.profiles("neon_armv7", None)[0]).program
+    return full_reduction_survey(
+        Problem(1, 1, "unipolar"), targets.profiles("neon_armv7", None)[0]
+    ).program
 
 
 def is_unsatisfiable(formula: object) -> bool:

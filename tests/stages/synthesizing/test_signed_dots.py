@@ -12,15 +12,16 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
 from stages.kernels.families import Dots, MatrixDots, Signed, SignedDots
-from stages.kernels.offers import Problem
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK
-from stages.synthesizing.carried import body_of, dots_of_bytes
+from stages.synthesizing.bodies import body_of, dots_of_bytes
+from stages.synthesizing.byte_pairs_body import byte_pairs
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.listing import explanation
-from stages.synthesizing.matrix_dots import matrix_dots
+from stages.synthesizing.enumeration import candidates_for
+from stages.synthesizing.explanation import explanation
+from stages.synthesizing.matrix_body import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
-from stages.synthesizing.offering import candidates, offers_for
-from stages.synthesizing.pairs import byte_pairs
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
 from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable
@@ -120,17 +121,17 @@ def test_a_wrong_order_of_sums_is_refused() -> None:
     isa = isa_of(I8MM)
     kernel = replace(mac8(I8MM, 2, 1), products=MatrixDots(8, 2))
     body = body_of(kernel, isa)
-    (first, second), empty = body.empty.inputs.values(), replace(body.empty)
+    (first, second), empty = body.flush.inputs.values(), replace(body.flush)
     empty.steps, empty.outputs = [], {"s0": (*first, *second)}
     with pytest.raises(ProofError, match="row 2, pixel 0: counts"):
-        prove(kernel, isa, replace(body, empty=empty))
+        prove(kernel, isa, replace(body, flush=empty))
 
 
 def test_a_lane_of_a_register_of_pixels_is_multiplied() -> None:
     """No copies of words: the instruction names a lane itself."""
     (kernel,) = (
         s
-        for s in candidates(Problem(8, 8, "signed"), isa_of(DOTPROD))
+        for s in signatures_for(Problem(8, 8, "signed"), isa_of(DOTPROD))
         if s.name.startswith("mac8_sdot4_by4_4x16_")
     )
     made = {kernel.name: MicroKernel(kernel, isa_of(DOTPROD)).text()}
@@ -143,12 +144,14 @@ def test_dot_products_are_the_cheapest_where_there_are_any() -> None:
     problem = Problem(8, 8, "signed")
     best = {}
     for hardware in (AARCH64, DOTPROD, I8MM):
-        offers = offers_for(problem, hardware, 1)
-        best[hardware.name] = next(offer for offer in offers if offer.algorithm == "mac8")
+        candidates = candidates_for(problem, hardware, 1)
+        best[hardware.name] = next(
+            candidate for candidate in candidates if candidate.algorithm == "mac8"
+        )
     assert best["dotprod"].signature.name.startswith("mac8_sdot4_by4_")
     assert best["i8mm"].signature.name.startswith("mac8_matrix8_by4_")
     plain = best.pop("rpi3").cycles_per_mac
-    assert all(offer.cycles_per_mac < plain / 6 for offer in best.values())
+    assert all(candidate.cycles_per_mac < plain / 6 for candidate in best.values())
 
 
 def test_what_is_multiplied_is_said() -> None:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from pipelines.errors import UserError
 from pipelines.recipe import model_files
-from stages.importing.onnx_reader import QONNX
+from stages.importing.onnx.onnx_reader import QONNX
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import graph, node
 

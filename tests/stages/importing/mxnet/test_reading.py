@@ -217,8 +217,8 @@ def test_an_open_shape_is_asked_for() -> None:
     with pytest.raises(StageError, match="does not tell the shape of input 'data'"):
         mxnet.convert_file(source, ImportOptions())
     assert mxnet.describe_file(source, ImportOptions())["inputs"][0]["shape"] == [1, 4, None, None]
-    with pytest.raises(StageError, match="no input 'picture'"):
-        mxnet.convert_file(source, ImportOptions(inputs={"picture": (1, 4, 6, 7)}))
+    with pytest.raises(StageError, match="no input 'image'"):
+        mxnet.convert_file(source, ImportOptions(inputs={"image": (1, 4, 6, 7)}))
 
 
 def test_everything_unsupported_is_one_error() -> None:
@@ -237,7 +237,7 @@ def test_everything_unsupported_is_one_error() -> None:
 
 def test_an_output_that_its_node_does_not_have() -> None:
     source = mxnet.bundle(_symbol(heads=[[1, 5, 0]]), None)
-    with pytest.raises(StageError, match="no output of its node"):
+    with pytest.raises(StageError, match="given by no operator"):
         mxnet.convert_file(source, ImportOptions(inputs={"data": (1, 4)}))
 
 

@@ -36,15 +36,15 @@ def realdata() -> Path:
 
 def test_bmxnets_digits_are_recognized_from_words_of_both_sizes(realdata: Path) -> None:
     digits = np.load(realdata / "data/mnist_test_2000.npz")
-    pictures = digits["x"][:200].reshape(-1, 1, 28, 28).astype(np.float32) / np.float32(255)
+    images = digits["x"][:200].reshape(-1, 1, 28, 28).astype(np.float32) / np.float32(255)
     answers = []
     for bits in (32, 64):
         path = str(realdata / BMXNET.format(bits))
         source = mxnet.bundle(
             Path(f"{path}-symbol.json").read_bytes(), Path(f"{path}-0001.params").read_bytes()
         )
-        options = ImportOptions(inputs={"data": pictures.shape})
-        found = interpret.run(mxnet.convert_file(source, options), {"data": pictures})
+        options = ImportOptions(inputs={"data": images.shape})
+        found = interpret.run(mxnet.convert_file(source, options), {"data": images})
         answers.append(next(iter(found.values())))
         table = mxnet.describe_file(source, options)
         assert (table["format"], table["producer"]) == ("BMXNet", "MXNet 0.9.3")

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, te
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
-from stages.dialect.expressions import expression
+from stages.dialect.relax_te import expression
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.importing.tflite import convert_file

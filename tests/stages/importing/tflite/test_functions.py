@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.importing.tflite.tabling import stored_values
+from stages.importing.tflite.byte_luts import stored_values
 from tests.stages.importing.tflite.cases import compare, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 

@@ -23,7 +23,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
-from stages.importing.tflite.writer import flexible
+from stages.importing.twins.tflite_writer import flexible
 from tests.stages.importing.tflite.cases import compiled_outputs, fed, imported
 from tests.stages.importing.tflite.larq_program import accumulators, packed, same_padding
 from tests.stages.importing.tflite_models import (

@@ -1,4 +1,4 @@
-"""Metadata of tflite-support: what they say of pictures and classes, and what they cannot break."""
+"""Metadata of tflite-support: what they say of images and classes, and what they cannot break."""
 
 from __future__ import annotations
 

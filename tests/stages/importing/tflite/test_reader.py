@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stages.errors import StageError
 from stages.importing import describe, run
-from stages.importing.tflite.reader import read
+from stages.importing.tflite.tflite_reader import read
 from stages.options import ImportOptions
 from tests.stages.importing.tflite.comparing import Tensor, constant
 from tests.stages.importing.tflite_models import Operation, build, single

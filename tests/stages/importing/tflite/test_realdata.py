@@ -20,7 +20,7 @@ from PIL import Image
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import describe, run
-from stages.importing.tflite.reader import read
+from stages.importing.tflite.tflite_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
 from tests.stages.importing.tflite_models import run_reference
@@ -101,7 +101,7 @@ def inputs_of(source: bytes, rng: np.random.Generator) -> list[Array]:
     return values
 
 
-def pictures_of(source: bytes) -> Iterator[list[Array]]:
+def images_of(source: bytes) -> Iterator[list[Array]]:
     """Pictures, where the only input can be one."""
     graph = read(source)
     tensors = [graph.tensors[index] for index in graph.inputs]
@@ -113,8 +113,8 @@ def pictures_of(source: bytes) -> Iterator[list[Array]]:
     for name in PICTURES:
         with Image.open(Path(FOLDER) / "google-coral+test_data" / name) as opened:
             kind = "RGB" if shape[3] == 3 else "L"
-            picture = np.asarray(opened.convert(kind).resize((shape[2], shape[1])))
-        pixels = picture.reshape(shape).astype(np.int64)
+            image = np.asarray(opened.convert(kind).resize((shape[2], shape[1])))
+        pixels = image.reshape(shape).astype(np.int64)
         dtype = tensors[0].dtype
         shift = {"int8": -128, "uint8": 0}.get(dtype)
         values = pixels / 127.5 - 1 if shift is None else pixels + shift
@@ -165,6 +165,6 @@ def test_a_file_matches_or_is_refused(path: str) -> None:
     largest = max(prod(tensor.shape) for tensor in read(source).tensors)
     count = SAMPLES if largest < 1 << 20 else max(1, SAMPLES // 10)
     rng = np.random.default_rng(0)
-    samples = [*pictures_of(source), *(inputs_of(source, rng) for _ in range(count))]
+    samples = [*images_of(source), *(inputs_of(source, rng) for _ in range(count))]
     worst = max(max(differences(model, reference, sample, kernels)) for sample in samples)
     assert worst <= TOLERANCE

@@ -18,10 +18,12 @@ from flatbuffers import flexbuffers
 
 from stages.errors import StageError
 from stages.importing import run
-from stages.importing.tflite import larq, reader, writer
-from stages.importing.tflite.converters import CONVERTERS, FLOAT
-from stages.importing.tflite.flat import fields_of
-from stages.importing.tflite.signatures import MANY, OPERANDS, OPTIONS
+from stages.importing.tflite import larq
+from stages.importing.tflite import tflite_reader as reader
+from stages.importing.tflite.flatbuffer import fields_of
+from stages.importing.tflite.operand_counts import MANY, OPERANDS, OPTIONS
+from stages.importing.tflite.tflite_converters import CONVERTERS, FLOAT
+from stages.importing.twins import tflite_writer as writer
 from stages.options import ImportOptions
 from tests.stages.importing.tflite.comparing import Tensor, agrees, constant
 from tests.stages.importing.tflite_models import build, run_reference, single

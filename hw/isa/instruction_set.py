@@ -1,0 +1,134 @@
+"""An instruction set as a table: its rows by the parts they play, and what extensions add."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from hw.isa.instruction import Instruction
+from hw.isa.part import Part
+
+Architecture = Literal["x86_64", "aarch64", "armv7"]
+Name = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
+DOTS = (Part.DOT, Part.DOT_16)
+"""Parts of one instruction, where bytes are widened to the words that it multiplies."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A dot product of bytes, whose second factors, the weights, are signed."""
+
+    part: Part
+    group: int
+    """Neighbouring 8-bit channels that it multiplies into one 32-bit lane."""
+    is_signed: bool = False
+    """Whether the first factors are signed as well: activations less 128."""
+    pixels: int = 1
+    """Pixels in a register of first factors, and output channels in one of second ones, if that is
+    more than one: lanes are of every pixel by every channel."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What some processors of a set have beyond it."""
+
+    name: str
+    features: tuple[tuple[str, ...], ...]
+    """LLVM's features that it needs: all of one of these."""
+    parts: Mapping[Part, Instruction] = field(default_factory=dict)
+    """Rows for parts that the set lacks, or plays by others."""
+    dots: tuple[Dot, ...] = ()
+    """Dot products that are new, or take the place of those of the same parts."""
+    without: tuple[Part, ...] = ()
+    """Parts that nobody needs any more."""
+    tiles: bool = False
+    """Whether it adds registers of rows (`hw.isa.tile_registers`)."""
+
+    def is_in(self, features: Collection[str]) -> bool:
+        """Whether a processor of these features has it."""
+        return any(set(needed) <= set(features) for needed in self.features)
+
+
+@dataclass(frozen=True)
+class Isa:
+    """A vector instruction set: which row plays which part in the kernels.
+
+    A 32-bit lane belongs to one output channel; `lanes` of them make a register.
+    """
+
+    name: Name
+    architecture: Architecture
+    lanes: int
+    registers: int
+    parts: Mapping[Part, Instruction] = field(hash=False)
+    dots: tuple[Dot, ...]
+    """Dot products of bytes; the first is `Part.DOT`, which every set has."""
+    features: tuple[str, ...] = ()
+    """LLVM's features without which a processor does not have the set."""
+    extensions: tuple[Extension, ...] = field(default=(), hash=False)
+    """What may be added to it, each to what those before it left."""
+    halves: Mapping[Part, Instruction] = field(default_factory=dict, hash=False)
+    """Parts on half a register, of sets that name halves."""
+    adds_halves: bool = False
+    """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
+    tiles: bool = False
+    """Whether there are registers of rows beside them (`hw.isa.tile_registers`)."""
+
+    def __getitem__(self, part: Part) -> Instruction:
+        return self.parts[part]
+
+    def __contains__(self, part: Part) -> bool:
+        return part in self.parts
+
+    @property
+    def is_arm(self) -> bool:
+        """Whether it is one of Arm's, 64 or 32 bits."""
+        return self.architecture != "x86_64"
+
+    @property
+    def bytes(self) -> int:
+        """Size of a register."""
+        return 4 * self.lanes
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether counts are accumulated in bytes and need flushing."""
+        return self.parts[Part.COUNT].result.bits == 8
+
+    @property
+    def dot_group(self) -> int:
+        """Neighbouring 8-bit channels that `Part.DOT` multiplies into one 32-bit lane."""
+        return self.dots[0].group
+
+    def dot_for(self, low: int, high: int) -> Instruction | None:
+        """The row that adds up most products at once with weights from `low` to `high`, if any."""
+        for row in (self.parts[part] for part in DOTS):
+            limit = 1 << (row.operands[2].bits - 1)
+            if -limit <= low and high < limit:
+                return row
+        return None
+
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Every row once, in order."""
+        rows = (*self.parts.values(), *self.halves.values())
+        return tuple({row.name: row for row in rows}.values())
+
+    def extended(self, features: Collection[str]) -> Isa:
+        """The set with all rows that these features of a processor allow."""
+        isa = self
+        for extension in self.extensions:
+            if extension.is_in(features):
+                isa = isa.with_extension(extension)
+        return isa
+
+    def with_extension(self, extension: Extension) -> Isa:
+        """The set with the rows of an extension."""
+        kept = {part: row for part, row in self.parts.items() if part not in extension.without}
+        dots = {dot.part: dot for dot in (*self.dots, *extension.dots)}
+        return replace(
+            self,
+            parts=kept | dict(extension.parts),
+            dots=tuple(dots.values()),
+            tiles=self.tiles or extension.tiles,
+        )

@@ -1,0 +1,82 @@
+"""What a layer's tensors become: packed weights, and biases that hold every correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stages.bitpacking.edge_layouts import Layout
+from stages.bitpacking.window import Window
+from stages.dialect.numerators import factor, numerators, offset
+from stages.kernels.packed_conv2d import border_classes, class_count
+from stages.kernels.packing import pack_rows, raw_sums, round_up
+from stages.kernels.signature import BLOCK, KernelSignature
+
+Array = np.ndarray[Any, Any]
+
+
+def border(window: Window) -> list[int]:
+    """How many output rows and columns at each side have windows that reach into the padding."""
+    counts = []
+    for axis in (0, 1):
+        start = np.arange(window.output[axis]) * window.strides[axis] - window.padding[axis]
+        before = int((start < 0).sum())
+        after = int((start + window.kernel[axis] > window.size[axis]).sum())
+        counts.append((before, after))
+    return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
+
+
+def fold_bias(
+    signature: KernelSignature,
+    q: Array,
+    channels: int,
+    attrs: Mapping[str, Any],
+    fill: int,
+    window: Window,
+) -> tuple[int, Array, list[int]]:
+    """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
+
+    The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
+    channels, of which those behind the last are at level 0 and have stored weights 0. What is
+    missing is, per output channel, everything that does not depend on the activations, and per
+    border class the difference between what the padding means and what the halo holds.
+    """
+    point, pad_value = attrs["data_zero_point_x2"], attrs.get("pad_value", 0)
+    o, d = offset(point), factor(point)
+    scale = signature.scale * d
+    outputs = q.shape[0]
+    n = numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64)
+    taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
+    at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
+    base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
+    difference = pad_value - (d * fill - o)
+    counts = border(window) if difference else [0, 0, 0, 0]
+    top, left, bottom, right = counts
+    rows = border_classes(window.output[0], top, bottom)
+    columns = border_classes(window.output[1], left, right)
+    classes = class_count(window.output[0], top, bottom), class_count(window.output[1], left, right)
+    bias = np.zeros((*classes, outputs), np.int64)
+    for y_class in range(classes[0]):
+        outside_y = _outside(window, 0, int(np.argmax(rows == y_class)))
+        for x_class in range(classes[1]):
+            outside_x = _outside(window, 1, int(np.argmax(columns == x_class)))
+            padded = outside_y[:, None] | outside_x[None, :]
+            bias[y_class, x_class] = base + difference * n[:, padded].sum((1, 2))
+    padding = round_up(outputs, BLOCK) - outputs
+    result = np.pad(bias.reshape(-1, outputs), [(0, 0), (0, padding)])
+    return scale, result.astype(np.int32), counts
+
+
+def _outside(window: Window, axis: int, position: int) -> Array:
+    """Which taps along an axis lie in the padding for one output position."""
+    taps = position * window.strides[axis] - window.padding[axis] + np.arange(window.kernel[axis])
+    return (taps < 0) | (taps >= window.size[axis])
+
+
+def widened(q: Array, edge: Layout) -> Array:
+    """Weights [O, KH, KW, C] with the channels and stacks of rows of an edge, zeros between."""
+    rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
+    width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
+    return pack_rows(np.pad(q, width), edge.stacked)

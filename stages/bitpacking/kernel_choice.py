@@ -1,0 +1,241 @@
+"""Choose a kernel for every linear layer: the one measured best, or predicted to be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
+from stages.bitpacking.plans import LinearPlan
+from stages.bitpacking.window import Window
+from stages.dialect.calls import attributes, dtype_of
+from stages.errors import StageError
+from stages.graph.bindings import variables_in
+from stages.graph.composites import ON_BITS, is_batched, is_float_product
+from stages.kernels.channel_groups import groups_of
+from stages.kernels.geometry import PHASES, POLYPHASE_GAIN, Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, from_table
+from stages.kernels.packing_choices import packed_as, packing_text
+from stages.kernels.problems import FLOAT_PROBLEMS, Problem
+from stages.kernels.selection import byte_algorithms, byte_candidates, weight_limit_of
+from stages.kernels.terms import encoding_of
+from stages.kernels.workloads import Subject, Workload, pick, products_problem
+from stages.kinds import Table
+from stages.nodes import Call, Var
+from stages.options import LegalizeOptions
+
+WINOGRADS = (
+    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "
+    "their sums have 26 bits at most"
+)
+WINOGRADS_OF_FLOATS = (
+    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by one or two"
+)
+_HINT = "leave algorithm out, or write mac8"
+
+
+def choose(
+    graph: Graph, options: LegalizeOptions, offers: Table, choices: Table
+) -> dict[Var, LinearPlan]:
+    """Variable of `main` → the linear layer that gives it, and its kernel."""
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
+    return {
+        variable: _planned(layer, subject_of(layer, offers, phased), choices)
+        for variable, layer in layers.items()
+    }
+
+
+def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, as its data lie.
+
+    Layers of levels that legalizing has given to kernels of stored bits are not among them: for
+    these it has chosen.
+    """
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
+    return {
+        one.name: subject_of(one, offers, phased)
+        for one in layers.values()
+        if not (one.of_levels and str(one.call.op.name) in ON_BITS)
+    }
+
+
+def in_phases(graph: Graph, layers: Mapping[Var, Layer], offers: Table) -> set[Var]:
+    """The data of linear layers whose rows are to lie in phases.
+
+    Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
+    less time so, all together.
+    """
+    readers: dict[Var, list[Layer | None]] = {}
+    for binding in graph.bindings:
+        layer, read = layers.get(binding.var), variables_in(binding.value)
+        for variable in read:
+            is_data = layer is not None and layer.data.same_as(variable)
+            only = is_data and read.count(variable) == 1
+            readers.setdefault(variable, []).append(layer if only else None)
+    return {variable for variable, of in readers.items() if _gains(of, offers)}
+
+
+def _gains(readers: Sequence[Layer | None], offers: Table) -> bool:
+    """Whether all that read something take less time if it lies in phases."""
+    mine = other = 0.0
+    for layer in readers:
+        if layer is None or not _is_strided(layer.call):
+            return False
+        subject = subject_of(layer, offers)
+        if (geometry := subject.workload.geometry.as_polyphase) is None:
+            return False
+        mine += _least(subject)
+        other += _least(_laid(subject, geometry))
+    return other < POLYPHASE_GAIN * mine
+
+
+def _is_strided(call: Call) -> bool:
+    """Whether a product of bytes moves by as many pixels as there may be phases."""
+    strides = tuple(attributes(call).get("strides", ()))
+    is_bytes = linear_name(call) == "conv2d" and not is_float_product(call)
+    return is_bytes and strides == (PHASES, PHASES)
+
+
+def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Subject:
+    """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
+    call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
+    height, width, outputs = nhwc(call.ty)
+    batch, count = pictures(call.ty), attrs.get("groups", 1)
+    channels, strides = weight.shape[-1] * count, tuple(attrs.get("strides", (1, 1)))
+    geometry = Geometry(
+        weight.shape[1:3],
+        channels,
+        width,
+        batch * height,
+        strides,
+        unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
+        images=batch,
+        in_blocks=layer.of_levels or is_float_product(call),
+        groups=groups_of(count, (channels, outputs)),
+        has_matrices=is_batched(call),
+        is_unpadded=is_batched(call) and not is_float_product(call),
+    )
+    problem, offered = _offered(layer, geometry, offers)
+    subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
+    if is_float_product(call) or str(call.op.name) in ON_BITS:
+        return subject
+    if is_batched(call):
+        return min((subject, *_padded(subject)), key=_least)
+    if layer.data in phased:
+        return _laid(subject, replace(geometry, phases=PHASES))
+    return _cheapest(subject) if layer.lies_freely else subject
+
+
+def _offered(
+    layer: Layer, geometry: Geometry, offers: Table
+) -> tuple[str, Sequence[KernelCandidate]]:
+    """What a layer's problem is called, and the kernels for it that the recipe leaves."""
+    data, stored = (dtype_of(argument.ty) for argument in layer.call.args)
+    if is_float_product(layer.call):
+        problem = FLOAT_PROBLEMS[data].name
+        return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
+    bits, weights = int(data.lstrip("uint")), layer.weights
+    if algorithm := linear_name(layer.call).rpartition("_")[0]:
+        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point_x2"])
+        problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
+        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
+        return problem, _of_packing(layer, geometry, offered)
+    algorithms = byte_algorithms(weights, geometry.strides, layer.algorithm)
+    offered = byte_candidates(offers, bits, weights, algorithms)
+    problem = products_problem(bits, weight_limit_of(weights))
+    return problem, _of_algorithm(layer, geometry, offered)
+
+
+def _padded(subject: Subject) -> list[Subject]:
+    """The same with pixels padded to the steps of kernels that are longer than words.
+
+    Where weights are computed, pixels of bytes lie as they are given: what fills up their last word
+    is the next pixel's, and multiplied with weights of 0.
+    """
+    geometry = replace(subject.workload.geometry, is_unpadded=False)
+    longer = [o.signature for o in subject.candidates if o.signature.step > 1]
+    units = sorted({signature.step * signature.channels_per_word for signature in longer})
+    return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
+
+
+def _of_algorithm(
+    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+) -> Sequence[KernelCandidate]:
+    """Those offers of products that the recipe's algorithm leaves; StageError if none fits."""
+    if attributes(layer.call).get("is_direct"):
+        return [o for o in offered if not o.signature.is_transformed]
+    if layer.algorithm is None:
+        return offered
+    is_wanted = layer.algorithm == "winograd"
+    found = [o for o in offered if o.signature.is_transformed == is_wanted]
+    if is_wanted and not any(geometry.takes(o.signature) for o in found):
+        what = WINOGRADS_OF_FLOATS if is_float_product(layer.call) else WINOGRADS
+        raise StageError(f"cannot choose winograd: {what}", layer=layer.name, hint=_HINT)
+    return found
+
+
+def _of_packing(
+    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+) -> Sequence[KernelCandidate]:
+    """Those offers of popcounts that the recipe's packing leaves; StageError if none fits."""
+    found = packed_as(offered, layer.packing)
+    if not any(geometry.takes(offer.signature) for offer in found):
+        fitting = {packing_text(o.signature) for o in offered if geometry.takes(o.signature)}
+        raise StageError(
+            f"cannot pack bits so: there are kernels for {'; '.join(sorted(fitting))}",
+            layer=layer.name,
+            hint="change packing, or leave it out",
+        )
+    return found
+
+
+def _cheapest(subject: Subject) -> Subject:
+    """The same with rows of its data stacked, or its pixels close together, if that is predicted to
+    be cheaper."""
+    mine = subject.workload.geometry
+    others = [_laid(subject, g) for g in (mine.as_row_packed, mine.as_unpadded) if g is not None]
+    return min((subject, *others), key=_least)
+
+
+def _laid(subject: Subject, geometry: Geometry) -> Subject:
+    """The same with data that lie otherwise."""
+    return replace(subject, workloads=(replace(subject.workload, geometry=geometry),))
+
+
+def _least(subject: Subject) -> float:
+    """Predicted cycles of the cheapest kernel; infinitely many if there is none for such data."""
+    work = subject.workload
+    return next(map(work.cycles, subject.ranked()), inf)
+
+
+def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
+    """What is picked for a layer, on data that lie as this kernel alone wants them."""
+    picked, geometry = (
+        pick(subject.candidates, subject.workload, choices),
+        subject.workload.geometry,
+    )
+    kernel, attrs = picked.fitted(geometry), attributes(layer.call)
+    outputs = subject.workload.outputs
+    window = Window(
+        kernel=layer.weights.shape[1:3],
+        strides=tuple(attrs.get("strides", (1, 1))),
+        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+        size=nhwc(layer.data.ty)[:2],
+        output=nhwc(layer.call.ty)[:2],
+        transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
+    )
+    lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
+    if kernel.form == "bytes":
+        lying["fill"] = fill_of(attrs["data_zero_point_x2"])
+        lying["block"] = 1 if geometry.is_unpadded else geometry.unit
+    elif kernel.is_float:
+        lying["block"] = kernel.channels_per_word
+    halo = window.halo(geometry.packed_rows, geometry.phases)
+    layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)
+    return LinearPlan(layer, kernel, window, geometry.groups, layout)

@@ -1,0 +1,154 @@
+"""Legalizations of the integer dialect's products and pools: each as one tensor expression.
+
+With them, and with those of the elementwise operators, any module of integer operators runs in
+plain Relax, without a kernel of ours: a second executor, whose sums share nothing with the NumPy
+meanings. Sub-byte tensors must have been widened before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from stages.dialect.numerators import factor, offset
+from stages.nodes import Scalar, Tensor
+
+Expression = Callable[..., Any]
+
+
+def _numerator(value: Any, zero_point_x2: int) -> Any:
+    return value.astype("int32") * factor(zero_point_x2) - offset(zero_point_x2)
+
+
+def _padded(data: Tensor, padding: Sequence[int], element: Expression, outside: Any) -> Tensor:
+    """`element(data[...])` of an NHWC tensor, with `outside` around the image."""
+    top, left, bottom, right = padding
+    n, h, w, c = data.shape
+    if not any(padding):
+        return te.compute(data.shape, lambda *i: element(data[i]), name="numerators")
+
+    def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
+        inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
+        return tirx.if_then_else(inside, element(data[b, y - top, x - left, k]), outside)
+
+    return te.compute((n, h + top + bottom, w + left + right, c), at, name="padded")
+
+
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    pad_value: int,
+    dilation: Sequence[int] = (1, 1),
+    dtype: str = "int32",
+) -> Any:
+    """Convolution of numerators."""
+    oc, kh, kw, depth = (int(extent) for extent in weight.shape)
+    padded = _padded(
+        data,
+        padding,
+        lambda q: _numerator(q, data_zero_point_x2),
+        tirx.const(pad_value, "int32"),
+    )
+    n, h, w, _ = padded.shape
+    (sh, sw), (dh, dw) = strides, dilation
+    ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
+    size = [
+        (int(extent) - (k - 1) * d - 1) // s + 1
+        for extent, k, d, s in zip((h, w), (kh, kw), dilation, strides, strict=True)
+    ]
+
+    def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:
+        channel = (o // (oc // groups)) * depth + rk
+        activation = padded[b, y * sh + ry * dh, x * sw + rx * dw, channel].astype(dtype)
+        filtered = _numerator(weight[o, ry, rx, rk], weight_zero_point_x2).astype(dtype)
+        return te.sum(activation * filtered, axis=[ry, rx, rk])
+
+    return te.compute((n, *size, oc), at, name="conv2d")
+
+
+def dense(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    dtype: str = "int32",
+) -> Any:
+    """Matrix product of numerators."""
+    k = te.reduce_axis((0, data.shape[1]))
+    return te.compute(
+        (data.shape[0], weight.shape[0]),
+        lambda row, o: te.sum(
+            _numerator(data[row, k], data_zero_point_x2).astype(dtype)
+            * _numerator(weight[o, k], weight_zero_point_x2).astype(dtype),
+            axis=k,
+        ),
+        name="dense",
+    )
+
+
+def _pool(
+    at: Expression, shape: Sequence[Any], kernel: Sequence[int], strides: Sequence[int],
+    reduce: Expression, name: str,
+) -> Any:  # fmt: skip
+    """Windows over `at(b, y, x, k)`, which has a shape."""
+    n, h, w, c = shape
+    (kh, kw), (sh, sw) = kernel, strides
+    ry, rx = te.reduce_axis((0, kh)), te.reduce_axis((0, kw))
+    return te.compute(
+        (n, (h - kh) // sh + 1, (w - kw) // sw + 1, c),
+        lambda b, y, x, k: reduce(at(b, y * sh + ry, x * sw + rx, k), axis=[ry, rx]),
+        name=name,
+    )
+
+
+def max_pool2d(
+    data: Tensor, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Any:
+    """Maximum over windows.
+
+    No window lies beyond an edge as a whole; one that reaches over it has the pixels at the edge in
+    it, so that these may stand for those beyond, and nothing is padded.
+    """
+    n, h, w, c = (int(extent) for extent in data.shape)
+    top, left, bottom, right = padding
+
+    def inside(position: Scalar, before: int, after: int, extent: int) -> Scalar:
+        found = position - before
+        found = tirx.max(found, 0) if before else found
+        return tirx.min(found, extent - 1) if after else found
+
+    def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
+        return data[b, inside(y, top, bottom, h), inside(x, left, right, w), k]
+
+    shape = (n, h + top + bottom, w + left + right, c)
+    return _pool(at, shape, kernel, strides, te.max, "max_pool2d")
+
+
+def sum_pool2d(
+    data: Tensor,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    zero_point: int,
+) -> Any:
+    """Sum over windows with the zero point removed."""
+    padded = _padded(
+        data, padding, lambda q: q.astype("int32") - zero_point, tirx.const(0, "int32")
+    )
+    return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
+
+
+def collect(data: Tensor, *, pictures: int) -> Any:
+    """The image at hand, in place of all."""
+    shape = (pictures, *data.shape[1:])
+    return te.compute(shape, lambda _image, *i: data[(0, *i)], name="collected")

@@ -1,0 +1,49 @@
+"""How much an operator computes, whatever kernel computes it."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import relax
+
+from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
+from stages.dialect.names import PREFIX
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.nodes import Call
+
+_OUTPUT_AXIS = {
+    "relax.qnn.direct_conv2d": -1,
+    "relax.qnn.direct_dense": -1,
+    "relax.matmul": -1,
+    "relax.nn.conv2d": 0,
+    "relax.qnn.conv2d": 0,
+}
+"""Products in plain kernels → where the output channels are in their weights."""
+
+
+def macs_of(call: Call) -> int:
+    """Multiplications with an addition behind them; 0 of what is no product."""
+    if is_convolution(call):
+        attrs = attributes(call)
+        channels, outputs = attrs["channels"]
+        taps = attrs["rows"] * attrs["window"][1] * channels // attrs.get("groups", 1)
+        return int(taps * outputs * prod(shape_of(call.ty)[:3]))
+    if is_op(call, DEPTHWISE_CONVOLUTION):
+        pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[-1]
+        return int(prod(attributes(call)["window"]) * channels * pixels)
+    axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)
+    if axis is None:
+        return 0
+    weight = shape_of(call.args[1].ty)
+    if is_op(call, "relax.matmul"):
+        weight = weight[-2:]  # what stands before are batches
+    return prod(shape_of(call.ty)) * prod(weight) // weight[axis]
+
+
+def values_of(call: Call) -> int:
+    """Values of the largest tensor that an operator reads or gives; of windows, those in all."""
+    kinds = [kind for value in (call, *call.args) for kind in tensor_types(value.ty)]
+    most = max(prod(shape_of(kind)) for kind in kinds if isinstance(kind, relax.TensorType))
+    is_own = str(call.op.name).startswith(PREFIX)
+    window = attributes(call).get("kernel") if is_own else None
+    return most if window is None else max(most, prod(shape_of(call.ty)) * prod(window))

@@ -1,0 +1,227 @@
+"""Legalizing the products of a pre-quantized model.
+
+Where a micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed
+weights; where both are stored in a few bits, popcounts may be cheaper. The others become products
+for TE kernels. The four terms of a convolution with zero points (Jain et al. 2020, section IV-A,
+equation 4) are
+
+    sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
+
+once the picture is padded with the zero point: the second sum is known at compile time and goes
+into the bias, and the weights' own zero point is subtracted where they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from hw.profile import Hardware
+from stages.dialect import integer
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_products
+from stages.graph.passes import Pass
+from stages.kernels import direct_operators as direct
+from stages.kernels.rebase import SHIFT, rebase
+from stages.kinds import Model, Table
+from stages.legalizing.choice import BUILDERS, choose, layer_of
+from stages.nodes import Call, Expr, Var, VarBinding
+from stages.numerics.division import rounds_alike
+from stages.numerics.linear_quantizers import quantize_linear
+from stages.numerics.rescale import table
+
+Array = np.ndarray[Any, Any]
+ARM = ("aarch64", "armv7")
+"""Architectures whose processors had rather multiply than divide."""
+QUANTIZE = "relax.qnn.quantize_linear"
+MOVES = ("relax.permute_dims", "relax.reshape")
+"""Operators that only move what they read."""
+INT32_MAX = np.iinfo(np.int32).max
+
+
+class LegalizeProducts(Pass):
+    """Gives products of constant weights the form that a kernel takes, or that of loops.
+
+    Some layers are `on_bytes` whatever is predicted for them.
+    """
+
+    def __init__(
+        self,
+        source: Model,
+        on_bytes: Collection[str],
+        offers: Table,
+        choices: Table,
+        hardware: Hardware,
+    ) -> None:
+        super().__init__(source)
+        self.on_bytes, self.offers, self.choices = on_bytes, offers, choices
+        self.divides_by_products = hardware.architecture in ARM
+        self.rebased: dict[Var, Var] = {}
+        """Old variable of signed bytes → the new one of unsigned bytes."""
+        self.readers: dict[Var, list[VarBinding]] = {}
+        self.origins: dict[Var, Expr] = {}
+        for binding in bindings_of(self.main):
+            self.origins[binding.var] = binding.value
+            for variable in variables_in(binding.value):
+                self.readers.setdefault(variable, []).append(binding)
+
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A product for a kernel or for loops, and what is cheaper for knowing its operands."""
+        call = binding.value
+        if is_linear(call):
+            attrs, weight = attributes(call), self.constants.get(call.args[1])
+            if takes_bits(call, weight) and (found := self._on_bits(binding)) is not None:
+                return found
+            if takes_products(call, weight):
+                return self._on_bytes(call, attrs)
+            doubled = (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"])
+            if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
+                return self._in_loops(binding, attrs)
+        if self._is_moved(binding):
+            origin = call.args[0]
+            return remap(call, {origin: self._rebased(origin)})
+        if self.divides_by_products and is_op(call, QUANTIZE) and self._rounds_alike(call):
+            attrs = {**attributes(call), "rounds_alike": True}
+            return quantize_linear(*map(self.remapped, call.args), **attrs)
+        return None
+
+    def _rounds_alike(self, call: Call) -> bool:
+        """Whether products give the same integers as a division by a constant scale."""
+        scale, point = (self.constants.get(argument) for argument in call.args[1:])
+        attrs = attributes(call)
+        if scale is None or point is None or attrs.get("reciprocal") or scale.size + point.size > 2:
+            return False
+        bounds = (attrs[name] - int(point.item()) for name in ("low", "high"))
+        return rounds_alike(NUMPY, float(scale.item()), *bounds)
+
+    def _is_moved(self, binding: VarBinding) -> bool:
+        """Whether signed bytes are only moved about, for products on bytes alone.
+
+        These want them unsigned, which is done in front of that, where they are computed.
+        """
+        call, readers = binding.value, [b.value for b in self.readers.get(binding.var, [])]
+        if not any(is_op(call, name) for name in MOVES) or dtype_of(call.ty) != "int8":
+            return False
+        is_inside = binding.var not in outputs_of(self.main) and bool(readers)
+        return is_inside and all(map(self._takes_bytes, readers))
+
+    def _takes_bytes(self, call: Expr) -> bool:
+        """Whether an expression is a product that a kernel of bytes computes."""
+        return is_linear(call) and takes_products(call, self.constants.get(call.args[1]))
+
+    def _on_bits(self, binding: VarBinding) -> Expr | None:
+        """A product for a kernel of stored bits, if that is what is chosen for it."""
+        call = binding.value
+        layer = layer_of(binding, self.constants[call.args[1]])
+        if layer.name in self.on_bytes:
+            return None
+        algorithm = choose(layer, None, self.offers, self.choices)
+        if algorithm == "mac8":
+            return None
+        build = BUILDERS[algorithm, is_op(call, "relax.qnn.conv2d")]
+        data, weight = (self.read(argument) for argument in call.args)
+        return build(data, weight, **attributes(call))
+
+    def _on_bytes(self, call: Call, attrs: dict[str, Any]) -> Expr:
+        """A product of u8 activations and weights, whose own zero point is taken off them: s8, or
+        s16 where no byte holds the difference."""
+        data, weight = self.read(call.args[0]), self.constants[call.args[1]]
+        if dtype_of(call.args[0].ty) == "int8":
+            data = self._rebased(call.args[0]) if dtype_of(data.ty) == "int8" else data
+            attrs["data_zero_point_x2"] += 2 * SHIFT
+        levels = numerators(weight, attrs["weight_zero_point_x2"])
+        levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)
+        attrs["weight_zero_point_x2"] = 0
+        tensor = self.builder.tensor(str(call.args[1].name), levels)
+        build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense
+        return build(data, tensor, **attrs)
+
+    def _rebased(self, variable: Var) -> Var:
+        """A tensor with 128 added, made once however many products read it."""
+        if variable not in self.rebased:
+            origin: Any = self.origins.get(variable)
+            name = f"{variable.name}.rebased"
+            if is_op(origin, "relax.qnn.table") and origin.args[1] in self.constants:
+                values = self.constants[origin.args[1]].astype(np.int16) + SHIFT
+                moved = self.builder.tensor(f"{name}.table", values.astype(np.uint8))
+                call = table(self.read(origin.args[0]), moved)
+            else:
+                call = rebase(self.read(variable))
+            self.rebased[variable] = self.builder.emit(call, name)
+        return self.rebased[variable]
+
+    def _in_loops(self, binding: VarBinding, attrs: dict[str, Any]) -> Expr | None:
+        """A product for loops, with its zero point in the bias where that fits."""
+        call, name = binding.value, str(binding.var.name)
+        data, weight = self.read(call.args[0]), self.constants[call.args[1]]
+        weight_name = str(call.args[1].name)
+        point, weight_point = attrs["data_zero_point_x2"] // 2, attrs["weight_zero_point_x2"] // 2
+        dtype = str(attrs.get("dtype", "int32"))
+        is_conv = is_op(call, "relax.qnn.conv2d")
+        if is_conv and any(attrs["padding"]):
+            padded = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
+            if padded is None:  # what surrounds the picture has no stored value
+                return None
+            data = padded
+        levels = weight.astype(np.int64) - weight_point
+        sums = levels.reshape(len(levels), -1).sum(axis=1)
+        is_folded = bool(point) and self._fits(levels, dtype_of(data.ty), dtype)
+        kept = {
+            "data_zero_point": 0 if is_folded else point,
+            "weight_zero_point": weight_point,
+            "dtype": dtype,
+        }
+        if is_conv:
+            tensor = self.builder.tensor(weight_name, weight.transpose(1, 2, 3, 0))
+            kept |= {key: attrs.get(key, [1, 1]) for key in ("strides", "dilation")}
+            call = direct.direct_conv2d(data, tensor, groups=attrs["groups"], **kept)
+        else:
+            tensor = self.builder.tensor(weight_name, weight.T)
+            call = direct.direct_dense(data, tensor, **kept)
+        if not is_folded:
+            return call
+        self.mapping[binding.var] = self.builder.emit(call, name)
+        self.redefined.add(name)  # its sums lack what the bias adds
+        self._bias(binding, -point * sums)
+        return None
+
+    def _fits(self, levels: Array, data_dtype: str, dtype: str) -> bool:
+        """Whether sums of stored activations, zero point included, stay within the accumulator."""
+        largest = max(abs(np.iinfo(data_dtype).min), np.iinfo(data_dtype).max)
+        bound = int(np.abs(levels).reshape(len(levels), -1).sum(axis=1).max(initial=0)) * largest
+        return 2 * bound <= np.iinfo(dtype).max
+
+    def _padded(self, data: Var, padding: list[int], value: int, name: str) -> Var | None:
+        """The picture with `value` around it; None where its type cannot hold that."""
+        limits = np.iinfo(dtype_of(data.ty))
+        if not limits.min <= value <= limits.max:
+            return None
+        top, left, bottom, right = padding
+        width = [0, 0, top, bottom, left, right, 0, 0]
+        return self.builder.emit(relax.op.nn.pad(data, width, pad_value=value), f"{name}.padded")
+
+    def _bias(self, binding: VarBinding, offsets: Array) -> None:
+        """Add what is known at compile time, within the bias that follows where there is one."""
+        readers = self.readers.get(binding.var, [])
+        if len(readers) == 1 and is_op(readers[0].value, "relax.add"):
+            add = readers[0]
+            left, right = add.value.args
+            other = right if left.same_as(binding.var) else left
+            if other in self.constants and self.constants[other].shape == offsets.shape:
+                total = self.constants[other].astype(np.int64) + offsets
+                if np.abs(total).max(initial=0) <= INT32_MAX:
+                    self._add(binding.var, total, add.var, str(other.name))
+                    return
+        self._add(binding.var, offsets, binding.var, f"{binding.var.name}.offset")
+
+    def _add(self, product: Var, addend: Array, result: Var, name: str) -> None:
+        dtype = dtype_of(product.ty)
+        tensor = self.builder.tensor(name, addend.astype(dtype))
+        call = relax.op.add(self.mapping[product], tensor)
+        self.mapping[result] = self.builder.emit(call, str(result.name))

@@ -1,0 +1,192 @@
+"""The part of graph.c between its interface and graph(): the caller's tensors, picture by picture.
+
+A batch that was taken apart runs once for each picture. Threads take a picture each, in an arena of
+their own, as long as there are not more threads than pictures; else they share the work of every
+kernel, as they do for a single one. Calls that are run once for all pictures follow at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stages.packaging.c_source.kernel_calls import is_apart
+from stages.packaging.c_source.layer_times import TOGETHER
+from stages.packaging.program.arena import Arena
+from stages.packaging.program.program import Call, Program
+
+
+def arena_bytes(program: Program, arena: Arena) -> str:
+    """The C expression of an arena's bytes for `n_threads`, without the slack behind it."""
+    buffers = f"(size_t){arena.buffer_bytes}"
+    if program.pictures > 1:
+        others = f"(n_threads <= {program.pictures} ? n_threads - 1 : 0)"
+        buffers += f" + (size_t){arena.own_bytes} * (size_t){others}"
+    if program.together:
+        buffers = f"rt_larger({buffers}, {arena.together_bytes})"
+    return f"{buffers} + (size_t){arena.scratch_bytes} * (size_t)n_threads"
+
+
+def members(program: Program) -> list[str]:
+    """What the context holds for it."""
+    if program.pictures == 1:
+        return []
+    lines = [
+        "    /* The caller's tensors, of all pictures. */",
+        "    const void *const *all_in;",
+        "    void *const *all_out;",
+    ]
+    if program.together:
+        lines += [
+            "    /* The arena in which pictures are collected, and the one at hand. */",
+            "    uint8_t *all;",
+            "    int32_t picture;",
+        ]
+    return lines
+
+
+def functions(program: Program, arena: Arena, profile: bool = False) -> list[str]:
+    """The functions behind `run_all(context, in, out)`, and that itself."""
+    one = _run_picture(program, arena, profile)
+    head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
+    if program.pictures == 1:
+        return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
+    lines = [
+        *one,
+        "",
+        *_pictures(program, arena, profile),
+        "",
+        *_run_together(program, arena, profile),
+        head,
+        "{",
+        f"    if (rt_threads(&context->runtime) <= {program.pictures}) {{",
+        "        context->all_in = in;",
+        "        context->all_out = out;",
+        "        rt_run(&context->runtime, pictures);",
+        "    } else {",
+    ]
+    if program.together:
+        lines.append("        context->all = context->runtime.arena;")
+    lines += [
+        f"        for (int32_t picture = 0; picture < {program.pictures}; picture++)",
+        "            run_picture(context, in, out, picture);",
+        "    }",
+    ]
+    if program.together:
+        lines.append("    run_together(context, out);")
+    return [*lines, "}"]
+
+
+def _pictures(program: Program, arena: Arena, profile: bool) -> list[str]:
+    return [
+        "/* A thread's part of a batch: pictures that nobody has taken yet. */",
+        "static void pictures(struct rt_context *runtime, int32_t thread)",
+        "{",
+        "    const struct context *all = (const struct context *)runtime;",
+        "    struct context own;",
+        f"    const size_t bytes = {arena.own_bytes + arena.scratch_bytes};",
+        "    rt_init_own(&own.runtime, runtime->arena + bytes * (size_t)thread);",
+        *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
+        *(["    own.all = runtime->arena;"] if program.together else []),
+        *(["    own.at.log = all->at.log;", "    own.at.thread = thread;"] if profile else []),
+        "    int32_t picture;",
+        f"    while ((picture = rt_take(runtime, thread, {program.pictures}))"
+        f" < {program.pictures})",
+        "        run_picture(&own, all->all_in, all->all_out, picture);",
+        "}",
+    ]
+
+
+def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
+    """The graph on one picture's share of the caller's tensors, copied where they lie badly."""
+    shares, place = [], []
+    for index, spec in enumerate(program.inputs):
+        size, own = program.share(spec), f"in{index}"
+        offset = arena.offsets.get(("input", spec.name))
+        if offset is not None:
+            shares.append(
+                f"    const uint8_t *const {own} = {_share('const ', 'in', index, size)};"
+            )
+            place += [
+                f"    context->in[{index}] = {own};",
+                f"    if (!rt_in_place({own}, {size})) {{",
+                f"        rt_copy(arena + {offset}, {own}, {size});",
+                f"        context->in[{index}] = arena + {offset};",
+                "    }",
+            ]
+    whole = program.outputs_together
+    written = [index for index, spec in enumerate(program.outputs) if spec.name not in whole]
+    for index in written:
+        size = program.share(program.outputs[index])
+        shares.append(f"    uint8_t *const out{index} = {_share('', 'out', index, size)};")
+    sizes = [program.share(spec) for spec in program.outputs]
+    return [
+        "static void run_picture(",
+        "    struct context *context, const void *const in[], void *const out[], int32_t picture)",
+        "{",
+        "    uint8_t *const arena = context->runtime.arena;",
+        "    (void)in;",
+        *(["    (void)out;"] if program.together else []),
+        *shares,
+        *place,
+        *_place_outputs(program, arena, written, sizes),
+        *(["    context->picture = picture;"] if program.together else []),
+        *(["    context->at.picture = picture;"] if profile else []),
+        _run("graph", program.calls_apart),
+        *_copy_outputs(written, sizes),
+        "}",
+    ]
+
+
+def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
+    """What follows the pictures, on the caller's whole tensors."""
+    if not program.together:
+        return []
+    whole = program.outputs_together
+    written = [index for index, spec in enumerate(program.outputs) if spec.name in whole]
+    sizes = [spec.nbytes for spec in program.outputs]
+    return [
+        "static void run_together(struct context *context, void *const out[])",
+        "{",
+        "    uint8_t *const arena = context->runtime.arena;",
+        *(f"    uint8_t *const out{index} = (uint8_t *)out[{index}];" for index in written),
+        *_place_outputs(program, arena, written, sizes),
+        *([f"    context->at.picture = {TOGETHER};"] if profile else []),
+        _run("together", program.calls_together),
+        *_copy_outputs(written, sizes),
+        "}",
+        "",
+    ]
+
+
+def _run(function: str, calls: Sequence[Call]) -> str:
+    """Let all threads run a function, if they share any of its calls."""
+    if is_apart(calls):
+        return f"    {function}(&context->runtime, 0);"
+    return f"    rt_run(&context->runtime, {function});"
+
+
+def _place_outputs(
+    program: Program, arena: Arena, indices: Iterable[int], sizes: list[int]
+) -> list[str]:
+    lines = []
+    for index in indices:
+        own, offset = f"out{index}", arena.offsets["output", program.outputs[index].name]
+        lines.append(
+            f"    context->out[{index}] ="
+            f" rt_in_place({own}, {sizes[index]}) ? {own} : arena + {offset};"
+        )
+    return lines
+
+
+def _copy_outputs(indices: Iterable[int], sizes: list[int]) -> list[str]:
+    lines = []
+    for index in indices:
+        lines += [
+            f"    if (context->out[{index}] != out{index})",
+            f"        rt_copy(out{index}, context->out[{index}], {sizes[index]});",
+        ]
+    return lines
+
+
+def _share(const: str, array: str, index: int, size: int) -> str:
+    return f"({const}uint8_t *){array}[{index}] + (size_t)picture * {size}"

@@ -1,0 +1,1 @@
+"""From functions of TIR to objects and assembly, and from objects to libraries and programs."""

@@ -1,0 +1,96 @@
+"""Kernels that write packed words row by row; task t of n takes rows `[rows * t / n, …)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.packaging.emitting.addressing import slice_of
+from stages.packaging.emitting.halo import fill_halo
+from stages.packaging.emitting.kernel import Kernel
+
+Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
+"""Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
+SCRATCH = "scratch"
+"""Where lines find their own memory among the buffers by parameter."""
+
+
+def row_kernel(
+    symbol: str,
+    parameters: Sequence[Any],
+    shape: Sequence[int],
+    halo: Sequence[int],
+    fills: Sequence[int],
+    row: Row,
+    dtype: str = "uint32",
+    phases: int = 1,
+) -> Kernel:
+    """The kernel `symbol` of a result of words, `shape` [N, Hp, Wp, words].
+
+    Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0. Where
+    rows lie in `phases`, `row` says so too.
+    """
+    top, _, bottom, _ = halo
+    height = shape[1] - top - bottom
+
+    def fill(result: Any) -> None:
+        fill_halo(result, shape, dtype, halo, fills, phases)
+
+    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+        row(arguments, result, tirx.truncdiv(number, height), number % height)
+
+    first = fill if any(halo) else None
+    lines = shape[0] * height
+    return line_kernel(symbol, parameters, (prod(shape), dtype), lines, line, first)
+
+
+def line_kernel(
+    symbol: str,
+    parameters: Sequence[Any],
+    result: tuple[int, str],
+    lines: int,
+    line: Callable[[Mapping[Any, Any], Any, Any], None],
+    first: Callable[[Any], None] | None = None,
+    text: str = "",
+    scratch: tuple[int, str] = (0, "int32"),
+) -> Kernel:
+    """The kernel `symbol` of a result of so many elements of a type.
+
+    `line` emits one of `lines`, from buffers by parameter, the result's buffer and its number; it
+    may call what is in the LLVM IR `text`, and use the elements of `scratch`, which are not kept
+    from one line to the next. Task 0 does what is to come `first`.
+    """
+    size, dtype = result
+    room, room_dtype = scratch
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
+        arguments: dict[Any, Any] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
+        written = T.arg("o0", T.Buffer((size,), dtype))
+        own = T.arg("scratch", T.Buffer((max(1, room),), room_dtype))  # no buffer is empty
+        if room:
+            arguments[SCRATCH] = own
+        task = T.arg("task", tirx.Var("task", "int32"))
+        tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
+        with T.attr(0, "pragma_import_llvm", text) if text else nullcontext():
+            if first is not None:
+                with T.If(task == 0), T.Then():
+                    first(written)
+            start, end = slice_of(lines, task, tasks)
+            begin = T.bind(start)
+            with T.serial(0, T.bind(end - begin)) as index:
+                line(arguments, written, T.bind(begin + index))
+    return Kernel(builder.get(), room * np.dtype(room_dtype).itemsize, lines)
+
+
+def _buffer(parameter: Any) -> Any:
+    dtype = str(storage_dtype(dtype_of(parameter.ty)))
+    return T.Buffer((prod(shape_of(parameter.ty)),), dtype)

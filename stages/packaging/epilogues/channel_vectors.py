@@ -1,0 +1,144 @@
+"""Results of sums, by TIR: a vector of channels at a time, pixel by pixel.
+
+What it computes is read from the same arithmetic as everywhere (`epilogues/elements.py`). Results
+are NHWC, with the halo that their readers want, or packed a block of channels at a time
+(`epilogues/results.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from tvm.script.ir_builder import tirx as T
+
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.kernels.llvm import NEAREST, FunctionText
+from stages.kernels.signature import BLOCK
+from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
+from stages.packaging.emitting.vector_loops import on_stack
+from stages.packaging.epilogues.elements import Elements
+from stages.packaging.epilogues.outputs import Position, fill_halos, halo_of
+from stages.packaging.epilogues.precomputed import computed_apart, saturates_words
+from stages.packaging.epilogues.results import Results
+from stages.packaging.epilogues.saturation import words_text
+from stages.packaging.epilogues.vector_finisher import VectorFinisher
+from stages.packaging.sums.parts import Pixel
+
+FETCH = "bk_fetch"
+"""A function of one pointer: it brings what is there into the first cache."""
+
+
+class Lanes(VectorFinisher):
+    """An epilogue of vectors of channels, as many as there are, in TIR."""
+
+    @cached_property
+    def elements(self) -> Elements:
+        """What is computed."""
+        return Elements(self.of)
+
+    @cached_property
+    def results(self) -> Results:
+        """What becomes of it."""
+        return Results(self)
+
+    @property
+    def least_strip(self) -> int:  # type: ignore[override]
+        """A block where anything is stored by whole blocks, which no smaller strip has."""
+        return BLOCK if self.results.block_stores else 1
+
+    @property
+    def sums_dtype(self) -> str:
+        """That of the main operator; pools give integers."""
+        composite = self.of.composite
+        if composite.reads_floats:
+            return "float32"
+        return dtype_of(composite.main.ty) if composite.has_micro_kernel else "int32"
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the results."""
+        return self.results.places.channels
+
+    def include(self) -> None:
+        """What fetches, saturates and stores; the rest is TIR."""
+        code = FunctionText()
+        code.prefetch("%place", NEAREST)
+        code.do("ret void")
+        self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
+        if saturates_words(self.elements, BLOCK):
+            self.of.include(*words_text())
+        self.results.include()
+
+    def fetch(self, block: Any, pixel: Pixel) -> None:
+        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+        composite, arguments = self.of.composite, self.of.arguments
+        shape = (composite.pictures, self.of.height, self.of.width, self.outputs)
+        others = composite.parameters[len(composite.main.args) :]
+        read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
+        for each in composite.calls.values():
+            if is_op(each, "relax.qnn.from_bytes"):
+                read[each.args[0]] = halo_of(each), shape_of(each.args[0].ty)[-1]
+        if not read:
+            return
+        with T.serial(0, self.of.sums.rows) as m:
+            y, x = pixel(m)
+            at = self.position(block, y, x, 0, BLOCK)
+            for parameter, (halo, channels) in read.items():
+                call_on(FETCH, arguments[parameter.name][at.place(halo, channels)])
+
+    def fill_halos(self) -> None:
+        """Task 0 writes what surrounds every output."""
+        fill_halos(self.of)
+
+    def together(self, pixels: Callable[[], None]) -> None:
+        """The epilogues of a tile, with its bytes looked up together where tables are large."""
+        self.results.tables.together(pixels)
+
+    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+        """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
+        size = self.of.sums.strip
+        full, rest = divmod(self.outputs * self.of.pixels, size)
+        if not rest:
+            self._channels(strip, y, x, sums, size)
+        elif not full:
+            self._channels(strip, y, x, sums, rest)
+        else:
+            with T.If(strip < full):
+                with T.Then():
+                    self._channels(strip, y, x, sums, size)
+                with T.Else():
+                    self._channels(strip, y, x, sums, rest)
+        self.results.fill_up(strip, y, x)
+
+    def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
+        """So many channels of a strip, by vectors as long as there are channels for one."""
+        if self.results.tables.is_looked_up:
+            self.results.tables.store_kept(self.position(strip, y, x, 0), count)
+            return
+        with self.results.of_pixel(strip, y, x, count):
+            first = 0
+            for width, times in widths(count, self.lanes):
+                with on_stack(), self.parts(0, times) as part:
+                    self._vector(strip, y, x, sums, first + part * width, width)
+                first += width * times
+
+    def _vector(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any, width: int) -> None:
+        """So many channels from a lane of a strip on."""
+        loop = self.loop if width >= MIN_LANES else self.parts
+
+        def each(emit: Callable[[Any, Position, Any], None]) -> None:
+            with loop(0, width) as inner:
+                at = self.position(strip, y, x, lane + inner)
+                emit(inner, at, self.of.scratch[sums + lane + inner])
+
+        apart = computed_apart(self.elements, each, width)
+        packed = self.results.packed_buffers(width)
+
+        def channel(inner: Any, at: Position, raw: Any) -> None:
+            values = self.elements.at(at, raw, apart, inner)
+            self.results.put(at, values, packed, (inner, lane + inner), width)
+
+        each(channel)
+        self.results.end(packed, self.position(strip, y, x, lane), width)

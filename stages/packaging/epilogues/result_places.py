@@ -1,0 +1,59 @@
+"""Where the results of a composite lie: buffers, channels as they are stored, and positions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.graph.composites import MOVED
+from stages.kernels.signature import BLOCK
+from stages.nodes import Buffer, Index, Var
+from stages.packaging.epilogues.outputs import Position, is_handed_on, is_packed, surroundings
+from stages.packaging.sums.kernel_frame import KernelFrame
+
+
+class ResultPlaces:
+    """Where the outputs of the composite lie that a kernel ends with."""
+
+    def __init__(self, of: KernelFrame) -> None:
+        self.of, self.composite = of, of.composite
+
+    @cached_property
+    def channels(self) -> int:
+        """Channels that are computed."""
+        return max(map(self._computed, self.composite.outputs))
+
+    def _computed(self, output: Var) -> int:
+        """Channels of an output, without zeros behind them."""
+        variable, channels = self.composite.results[output], self.stored(output)
+        calls = self.composite.calls
+        while (call := calls.get(variable)) is not None and is_handed_on(call):
+            variable = call.args[0]
+            if str(call.op.name) not in MOVED:
+                channels = min(channels, shape_of(variable.ty)[-1])
+        return channels
+
+    def stored(self, output: Var) -> int:
+        """Channels of an output as it is stored."""
+        of, call = self.of, self.composite.store_of(output)
+        if is_op(call, "relax.qnn.to_bytes"):
+            return int(attributes(call)["channels"])
+        if is_packed(call):
+            return of.blocks * BLOCK
+        if surroundings(call) is not None:
+            return shape_of(output.ty)[-1]
+        return prod(shape_of(output.ty)) // (self.composite.pictures * of.height * of.width)
+
+    def place(self, output: Var, at: Position) -> Index:
+        """Where an output has what is at a position."""
+        call, channels = self.composite.store_of(output), self.stored(output)
+        if (around := surroundings(call)) is not None:
+            return at.place(around.halo, channels, around.phases)
+        if self.composite.turn_before(self.composite.results[output]) is not None:
+            return at.turned(channels)
+        return at.place([0, 0, 0, 0], channels)
+
+    def buffer_of(self, output: Var) -> Buffer:
+        """The buffer that an output is written to."""
+        return self.of.results[self.composite.outputs.index(output)]

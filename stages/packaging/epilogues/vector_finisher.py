@@ -1,0 +1,53 @@
+"""How an epilogue goes through channels: vectors of them, as many as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm.script.ir_builder import tirx as T
+
+from stages.kernels.signature import BLOCK
+from stages.packaging.emitting.addressing import FEW_REGISTERS, MIN_LANES
+from stages.packaging.emitting.kernel import Kernel
+from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.epilogues.outputs import Position
+from stages.packaging.sums.parts import Finisher
+
+
+class VectorFinisher(Finisher):
+    """A finisher that computes a vector of channels at a time."""
+
+    loop: Any = staticmethod(T.vectorized)
+    """How the channels of a vector are gone through."""
+
+    def made(self, make: Callable[[], Kernel]) -> Kernel:
+        """The kernel, its epilogue as vectors if there is a way."""
+
+        def by(loop: Any) -> Kernel:
+            self.loop = loop
+            return make()
+
+        return with_vectors(by, self.of.hardware)
+
+    @property
+    def lanes(self) -> int:
+        """Channels at a time, at most: the steps of one value wait for each other, so that with
+        registers to spare two take turns.
+
+        Levels are soon as short as bytes, which fill a register of 128 bits.
+        """
+        least = BLOCK // 2 if self.of.composite.is_of_levels else MIN_LANES
+        together = 2 if self.of.isa.registers > FEW_REGISTERS else 1
+        return max(least, self.of.isa.lanes * together)
+
+    @property
+    def parts(self) -> Any:
+        """How vectors of a strip, or channels that are too few for one, are gone through."""
+        return T.unroll if self.of.sums.is_direct else T.serial
+
+    def position(self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None) -> Position:
+        """A lane of a strip, of as many as are finished together unless another `size` is told."""
+        first = strip * (self.of.sums.strip if size is None else size)
+        extent = self.of.height, self.of.width
+        return Position(*self.of.line_of(y), x, first + lane, extent)

@@ -1,0 +1,3 @@
+"""The files of a package: libraries, header, manifest, golden vectors, source, wheel, and what lets
+others use it.
+"""

@@ -1,0 +1,37 @@
+"""Which calls threads share.
+
+Threads wait for each other behind every call that they share. What takes little longer than that
+is done sooner by one of them, together with other such calls before and behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.dialect.calls import dtype_of
+from stages.graph.composites import calls_in
+from stages.kernels.operation_counts import macs_of, values_of
+
+LEAST = 3000
+"""Cycles of a call that threads share. To wait takes 0.3 to 0.5 us, as timed on two cores of a
+Zen 4; halved, so does a call of this length."""
+STEPS = 4
+"""Instructions of an operator for a register of values, about."""
+BYTES = 4
+"""Products of bytes for one of floats."""
+
+
+def is_small(function: Any, hardware: Hardware) -> bool:
+    """Whether a composite takes one thread about as long as to wait for others."""
+    instructions = sum(map(_instructions, calls_in(function)))
+    return instructions < LEAST * isa_of(hardware).lanes
+
+
+def _instructions(call: Any) -> float:
+    """About as many as there would be with one value in a register."""
+    macs = macs_of(call)
+    if not macs:
+        return values_of(call) * STEPS
+    return macs if dtype_of(call.ty).startswith("float") else macs / BYTES

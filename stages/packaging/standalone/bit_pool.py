@@ -1,0 +1,74 @@
+"""From a maximum pool of single bits to one PrimFunc: OR of the packed words of a window.
+
+Windows may reach into the halo, where level 0 never wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from tvm.script.ir_builder import tirx as T
+
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.packaging.emitting.composite import Composite
+from stages.packaging.emitting.halo import fills_of
+from stages.packaging.emitting.item_kernel import row_kernel
+from stages.packaging.emitting.kernel import Kernel
+
+
+def is_bit_pool(composite: Composite) -> bool:
+    """Whether a composite pools packed words."""
+    return any(is_op(call, "relax.qnn.from_planes") for call in composite.calls.values())
+
+
+def lower_bit_pool(composite: Composite, symbol: str) -> Kernel:
+    """The kernel `symbol` of a pool."""
+    return _BitPool(composite).kernel(symbol)
+
+
+class _BitPool:
+    def __init__(self, composite: Composite) -> None:
+        (self.parameter,), (self.output,) = composite.parameters, composite.outputs
+        self.store = composite.store_of(self.output)
+        self.pool = attributes(composite.main)
+        self.origin = attributes(composite.calls[composite.main.args[0]])["origin"]
+        self.width = shape_of(composite.main.ty)[2]
+        *_, self.input_width, self.words = shape_of(self.parameter.ty)
+
+    def kernel(self, symbol: str) -> Kernel:
+        """Items of work are output rows."""
+        attrs = attributes(self.store)
+        shape, fills = shape_of(self.output.ty), fills_of(attrs)
+        return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
+
+    def _row(self, arguments: Mapping[Any, Any], result: Any, plane: Any, y: Any) -> None:
+        """One row of the plane, which is the only one."""
+        del plane
+        data = arguments[self.parameter]
+        top, left, _, _ = attributes(self.store)["halo"]
+        width = shape_of(self.output.ty)[2]
+        line = T.bind((top + y) * width + left)
+        source = T.bind(self._first(y))
+        with T.serial(0, self.width) as x, T.serial(0, self.words) as word:
+            value = self._word(data, source + x * self.pool["strides"][1], word)
+            T.buffer_store(result, value, [(line + x) * self.words + word])
+
+    def _first(self, y: Any) -> Any:
+        """The pixel at the top left of a row's first window."""
+        top, left = (
+            origin - before
+            for origin, before in zip(self.origin, self.pool["padding"][:2], strict=True)
+        )
+        return (y * self.pool["strides"][0] + top) * self.input_width + left
+
+    def _word(self, data: Any, first: Any, word: Any) -> Any:
+        """The words of a window, combined."""
+        rows, columns = self.pool["kernel"]
+        taps = [
+            data[(first + dy * self.input_width + dx) * self.words + word]
+            for dy in range(rows)
+            for dx in range(columns)
+        ]
+        return reduce(lambda one, other: one | other, taps)

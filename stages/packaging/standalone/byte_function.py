@@ -1,0 +1,117 @@
+"""From a composite that is a function of one byte to one PrimFunc: a look-up table (LUT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from hw.isa import Isa, isa_of
+from hw.profile import Hardware
+from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.dtypes import limits
+from stages.graph.bindings import outputs_of
+from stages.graph.composites import calls_in
+from stages.packaging.emitting.addressing import call_on
+from stages.packaging.emitting.byte_lut import (
+    first_entry,
+    gives_bytes,
+    looked_up_name,
+    looked_up_text,
+    looks_up,
+)
+from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.kernel import Kernel
+from stages.packaging.emitting.register_lut import looks_up_fours, name_of, text_of
+
+LINE = 512
+"""Bytes that are looked up with one load of a LUT that takes 16 registers."""
+
+
+def is_table(function: Any, isa: Isa) -> bool:
+    """Whether a plain composite gives bytes that are functions of one byte, and nothing else."""
+    calls = calls_in(function)
+    is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
+    return is_alone and gives_bytes(calls[0]) and looks_up(isa)
+
+
+def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+    """The kernel: items of work are registers of bytes, the last of them perhaps in part.
+
+    Where a table takes many registers, items are as many bytes as are worth loading it.
+    """
+    (call,), isa = calls_in(function), isa_of(hardware)
+    if looks_up_fours(isa):
+        return _lower_lines(call, function.params, symbol, isa)
+    dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
+    definition, declarations = looked_up_text(isa, dtype, isa.bytes)
+    text = "\n".join([*declarations, definition])
+    piece = partial(_piece, call, size, isa.bytes)
+    lines, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
+    return line_kernel(symbol, function.params, result, lines, piece, text=text)
+
+
+def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
+    """The kernel whose items are lines of bytes; the last one has the rest of them too."""
+    dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
+    lines = max(1, size // LINE)
+    begin = (lines - 1) * LINE
+    lengths = {LINE, size - begin} if lines > 1 else {size}
+    texts = [text_of(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes]
+    text = "\n".join(dict.fromkeys(line for body, more in texts for line in (*more, body)))
+
+    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+        data, values = (arguments[argument] for argument in call.args)
+
+        def look_up(length: int) -> None:
+            places = values[0], data[number * LINE], result[number * LINE]
+            name = name_of(dtype, limits(dtype), length)
+            call_on(name, *places)
+
+        if size < isa.bytes:
+            with T.serial(0, size) as place:
+                entry = tirx.Cast("int32", data[place]) + first_entry(dtype)
+                T.buffer_store(result, values[entry], [place])
+        elif len(lengths) == 1:
+            look_up(*lengths)
+        else:
+            with T.If(number < lines - 1):
+                with T.Then():
+                    look_up(LINE)
+                with T.Else():
+                    look_up(size - begin)
+
+    return line_kernel(symbol, parameters, (size, dtype_of(call.ty)), lines, line, text=text)
+
+
+def _piece(
+    call: Any, size: int, count: int, arguments: Mapping[Any, Any], result: Any, number: Any
+) -> None:
+    """One of the registers of bytes."""
+    data, values = (arguments[argument] for argument in call.args)
+    whole, dtype = size // count, dtype_of(call.args[0].ty)
+
+    def register() -> None:
+        places = values[0], data[number * count], result[number * count]
+        call_on(looked_up_name(dtype, count), *places)
+
+    def rest() -> None:
+        with T.serial(0, size % count) as place:
+            at = whole * count + place
+            entry = tirx.Cast("int32", data[at]) + first_entry(dtype)
+            T.buffer_store(result, values[entry], [at])
+
+    if size % count == 0:
+        register()
+    elif not whole:
+        rest()
+    else:
+        with T.If(number < whole):
+            with T.Then():
+                register()
+            with T.Else():
+                rest()

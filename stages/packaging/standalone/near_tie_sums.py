@@ -1,0 +1,207 @@
+"""From a composite of sums near ties (`stages.numerics.onnx_pointwise_conv`) to one PrimFunc.
+
+A vector of channels becomes bytes at once, and it is noted which of them lie near a tie. Where one
+does, which is rare, what the steps of its float32 sum may lose is bounded anew, by sums of every
+few channels; that float32 sum is taken step by step where this does not tell either.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers import MAGIC, MAGIC_BITS
+from stages.dialect.numbers_tir import TIR, rounded_by_sum
+from stages.graph.bindings import bindings_of
+from stages.numerics.onnx_pointwise_conv import (
+    ABOVE,
+    OPERANDS,
+    QUANTIZE,
+    ROUNDINGS,
+    ULP,
+    is_near,
+    level,
+    limits_of,
+    near_ties,
+)
+from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.kernel import Kernel
+from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+
+MOST_LANES = 64
+PART = 16
+"""Channels that a bound is taken of at a time."""
+
+
+def is_of_near_ties(function: Any) -> bool:
+    """Whether a composite is of sums near ties."""
+    return is_op(bindings_of(function)[0].value, near_ties.name)
+
+
+def lower_near_ties(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+    """The kernel, as vectors if there is a way."""
+    most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
+    return with_vectors(lambda loop: _NearTies(function, loop, most).kernel(symbol), hardware)
+
+
+class _NearTies:
+    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+        self.parameters, self.loop = list(function.params), loop
+        call = bindings_of(function)[0].value
+        self.operands = dict(zip(OPERANDS, call.args, strict=True))
+        self.attrs, self.dtype = attributes(call), dtype_of(call.ty)
+        _, self.height, self.width, self.channels = shape_of(call.ty)
+        self.columns, self.depth = shape_of(self.operands["data"].ty)[2:]
+        self.lanes = min(lanes, self.channels)
+
+    def kernel(self, symbol: str) -> Kernel:
+        """Items of work are pixels."""
+        pixels = self.height * self.width
+        result = (pixels * self.channels, self.dtype)
+        return line_kernel(symbol, self.parameters, result, pixels, self._pixel)
+
+    def _pixel(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+        self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
+        rows, columns = self.attrs["strides"]
+        y, x = tirx.truncdiv(number, self.width) * rows, number % self.width * columns
+        first = T.bind((y * self.columns + x) * self.depth)
+        tiles = -(-self.channels // self.lanes)
+        with on_stack():
+            norm = self._norm(first)
+            with T.serial(0, tiles) as tile:
+                # The last tile overlaps its neighbour: the same bytes are written twice, alike.
+                channel = T.bind(tirx.min(tile * self.lanes, self.channels - self.lanes))
+                self._tile(result, norm, first, number * self.channels, channel)
+
+    def _value(self, place: Any) -> Any:
+        point = tirx.const(self.attrs["data_point"], "int32")
+        return self.buffers["data"][place].astype("int32") - point
+
+    def _norm(self, first: Any) -> Any:
+        """The Euclidean norm of a pixel's values."""
+        squares = T.alloc_buffer((1,), "int32")
+        T.buffer_store(squares, tirx.const(0, "int32"), [0])
+        with T.serial(0, self.depth) as k:
+            value = self._value(first + k)
+            T.buffer_store(squares, shared(squares[0] + value * value), [0])
+        root = tirx.sqrt(squares[0].astype("float32"))
+        return T.bind(root * tirx.const(self.attrs["data_scale"], "float32"))
+
+    def _tile(self, result: Any, norm: Any, first: Any, place: Any, channel: Any) -> None:
+        near = T.alloc_buffer((self.lanes,), "int8")
+        with self.loop(0, self.lanes) as lane:
+            self._lane(result, near, norm, place, channel + lane, lane)
+        count = T.alloc_buffer((1,), "int8")
+        T.buffer_store(count, tirx.const(0, "int8"), [0])
+        with T.serial(0, self.lanes) as lane:
+            T.buffer_store(count, count[0] | near[lane], [0])
+        with T.If(count[0] != 0), T.Then():
+            self._settle(result, near, (first, place, channel))
+
+    def _settle(self, result: Any, near: Any, at: tuple[Any, Any, Any]) -> None:
+        """Take those bytes of a tile anew that are near a tie."""
+        first, place, channel = at
+        with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
+            lost = self._lost(first, channel + lane)
+            with T.If(self._is_near(lost, place, channel + lane)), T.Then():
+                self._in_order(result, first, place, channel + lane)
+
+    def _is_near(self, lost: Any, place: Any, channel: Any) -> Any:
+        """Whether a byte may be another one if its sum loses that much, in sums of integers."""
+        at = self.buffers
+        slope = at["slope"][channel]
+        found = level(
+            TIR, at["sums"][place + channel], slope, at["offset"][channel], limits_of(self.attrs)
+        )
+        reach = TIR.absolute(slope) * tirx.const(ABOVE * ULP, "float32")
+        return is_near(TIR, found, TIR.round_even(found), reach, lost, at["least"][channel])
+
+    def _lost(self, first: Any, channel: Any) -> Any:
+        """The sizes of what is rounded for one channel, added up: float32, of sums of integers.
+
+        After each step that is at most the sum of all channels before its part, and all products
+        of the part, without their signs. Other roundings are of no more than all products.
+        """
+        sums, lost = T.alloc_buffer((2,), "int32"), T.alloc_buffer((1,), "float32")
+        products = T.alloc_buffer((PART,), "int32")
+        T.buffer_store(sums, tirx.const(0, "int32"), [1])
+        T.buffer_store(lost, tirx.const(0.0, "float32"), [0])
+        starts = range(0, self.depth, self.attrs["block"])
+        for start in starts:
+            T.buffer_store(sums, tirx.const(0, "int32"), [0])
+            count = min(self.attrs["block"], self.depth - start)
+            with T.serial(0, count // PART) as part:
+                self._part(sums, lost, products, (first, channel, start + part * PART), PART)
+            if rest := count % PART:
+                last = start + count - rest
+                self._part(sums, lost, products, (first, channel, last), rest)
+        others = tirx.const(ROUNDINGS + len(starts), "float32")
+        return T.bind(lost[0] + sums[1].astype("float32") * others)
+
+    def _part(
+        self, sums: Any, lost: Any, products: Any, at: tuple[Any, Any, Any], count: int
+    ) -> None:
+        """Some neighbouring channels of such a bound."""
+        first, channel, k = at
+        with self.loop(0, count) as lane:
+            weight = self.buffers["weight"][channel * self.depth + k + lane].astype("int32")
+            T.buffer_store(products, shared(self._value(first + k + lane) * weight), [lane])
+        before = T.bind(TIR.absolute(sums[0]))
+        T.buffer_store(sums, shared(sums[0] + self._reduced(products, count)), [0])
+        with self.loop(0, count) as lane:
+            T.buffer_store(products, shared(TIR.absolute(products[lane])), [lane])
+        size = T.bind(self._reduced(products, count))
+        T.buffer_store(sums, shared(sums[1] + size), [1])
+        most = (before + size).astype("float32") * tirx.const(count, "float32")
+        T.buffer_store(lost, shared(lost[0] + most), [0])
+
+    def _reduced(self, buffer: Any, count: int) -> Any:
+        """The sum of some integers."""
+        if count == PART and self.loop is not T.serial:
+            vector = buffer[tirx.Ramp(0, 1, count)]
+            return tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.add", vector)
+        return reduce(operator.add, [buffer[lane] for lane in range(count)])
+
+    def _lane(self, result: Any, near: Any, norm: Any, place: Any, channel: Any, lane: Any) -> None:
+        at = self.buffers
+        bounds = limits_of(self.attrs)
+        total = at["sums"][place + channel]
+        found = level(TIR, total, at["slope"][channel], at["offset"][channel], bounds)
+        # Levels are far below 2^22 in size: a sum rounds them, and has the integer in its bits.
+        moved = rounded_by_sum(found)
+        whole = moved - tirx.const(MAGIC, "float32")
+        is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
+        one, none = (tirx.const(bit, "int8") for bit in (1, 0))
+        T.buffer_store(near, shared(tirx.Select(is_one, one, none)), [lane])
+        point = tirx.const(self.attrs["point"] - MAGIC_BITS, "int32")
+        integer = TIR.bits_of(moved, "int32") + point
+        T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
+
+    def _in_order(self, result: Any, first: Any, place: Any, channel: Any) -> None:
+        """The byte of one pixel and channel, of a float32 sum."""
+        attrs, block = self.attrs, self.attrs["block"]
+        total = T.alloc_buffer((2,), "float32")
+        T.buffer_store(total, tirx.const(0.0, "float32"), [1])
+        for start in range(0, self.depth, block):
+            T.buffer_store(total, tirx.const(0.0, "float32"), [0])
+            with T.serial(0, min(block, self.depth - start)) as k:
+                value = self._value(first + start + k).astype("float32")
+                value = TIR.product(value, tirx.const(attrs["data_scale"], "float32"))
+                weight = self.buffers["weight"][channel * self.depth + start + k]
+                factor = weight.astype("float32")
+                factor = TIR.product(factor, self.buffers["weight_scale"][channel])
+                T.buffer_store(total, TIR.multiply_add(factor, value, total[0]), [0])
+            T.buffer_store(total, total[1] + total[0], [1])
+        step, point = tirx.const(attrs["scale"], "float32"), tirx.const(attrs["point"], "int32")
+        limits = {"low": attrs["low"], "high": attrs["high"]}
+        found = QUANTIZE(TIR, total[1] + self.buffers["bias"][channel], step, point, **limits)
+        T.buffer_store(result, found.astype(self.dtype), [place + channel])

@@ -1,0 +1,301 @@
+"""The parts that a kernel around sums is composed of, and what they ask of each other.
+
+`Reads` says which micro-kernel takes the inputs, and where they lie. `Sums` has it compute the sums
+of a tile. `Work` goes through the tiles of a task. A `Finisher` makes results of sums. A part finds
+the others by way of its `Composition`; they are chosen in the order finisher, reads, sums, work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm.script.ir_builder import tirx as T
+
+from stages.kernels.signature import BLOCK
+from stages.kinds import Table
+from stages.nodes import Index, Scalar
+from stages.packaging.emitting.kernel import Kernel
+from stages.packaging.sums.kernel_frame import KernelFrame
+from stages.packaging.sums.task_grid import Grid
+from stages.packaging.sums.tile_function import Called
+
+Pixel = Callable[[Index], tuple[Index, Index]]
+"""Number of a pixel in a tile → its row, among those of all images, and its column."""
+
+
+class Composition(KernelFrame):
+    """A kernel's frame with the four parts that it is composed of."""
+
+    finisher: Finisher
+    reads: Reads
+    sums: Sums
+    work: Work
+
+    @property
+    def wide_at(self) -> int:
+        """Where in scratch inputs are widened: behind all else."""
+        return self.sums.words + self.sums.made_words
+
+    @property
+    def made(self) -> Scalar:
+        """A pointer to what the kernel makes of weights, behind the sums."""
+        return T.address_of(self.scratch[self.sums.words])
+
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit a tile: what its sums need, these, and what follows."""
+        self.reads.prepare(block, run, tile)
+        self.sums.tile(block, run, tile)
+
+    def each_pixel(self, finish: Callable[[Index], None]) -> None:
+        """Emit what finishes each pixel of a tile."""
+        with T.serial(0, self.sums.rows) as m:
+            finish(m)
+
+    def beginning(self, channel: Index) -> tuple[Scalar, ...]:
+        """A pointer to the bias from a channel on, if sums begin with it."""
+        if not self.reads.begins:
+            return ()
+        bias = self.arguments[self.composite.main.args[2].name]
+        return (T.address_of(bias[channel]),)
+
+
+class Part:
+    """A part of a kernel."""
+
+    def __init__(self, of: Composition) -> None:
+        self.of = of
+
+    @classmethod
+    def fits(cls, of: Composition) -> bool:
+        """Whether it serves, beside the parts that are chosen before it."""
+        del of
+        return True
+
+
+class Reads(Part):
+    """Inputs that the other parts read on their own, an element or a vector at a time."""
+
+    rows, channels = 1, BLOCK
+    """Neighbouring output pixels, and channels, of a call of the micro-kernel."""
+    is_tiled = False
+    """Whether the micro-kernel multiplies tiles, whose registers have a shape."""
+    keeps_sums = False
+    """Whether sums may stay in registers until they are results."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the bias is in the sums already, so that nobody has to add it."""
+        return False
+
+    @property
+    def wide_words(self) -> int:
+        """Of 32 bits, in scratch: what is read, where it is widened first."""
+        return 0
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return self.of.blocks * BLOCK
+
+    def include(self) -> None:
+        """Include the text of what prepares inputs."""
+
+    def called(self, bodies: Table) -> Called:
+        """The micro-kernel, as it is called."""
+        raise NotImplementedError
+
+    def declare(self) -> None:
+        """Declare what the function of a tile takes beside tensors."""
+
+    def passed(self) -> list[Scalar]:
+        """Pointers to that."""
+        return []
+
+    def prepare(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit what must be done before the sums of a tile."""
+
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
+        """A call's pointers but that to its sums, for a `part` of a block's channels.
+
+        With the first part, what the epilogue will read is fetched."""
+        raise NotImplementedError
+
+    def operands_of(
+        self, block: Index, run: Index, tile: Index
+    ) -> Callable[[Index], tuple[Scalar, ...]]:
+        """The same for each part of a block, which are emitted in a loop that follows."""
+        return lambda part: self.operands(block, part, run, tile)
+
+
+class Sums(Part):
+    """No sums: the finisher begins with what is stored."""
+
+    uses_tiles = False
+    """Whether they are computed in tiles, whose registers have a shape."""
+    is_direct = False
+    """Whether they stay in registers until they are results."""
+    made_words = 0
+    """Of 32 bits, in scratch: what the kernel makes of weights that are stored in fewer bits."""
+
+    @property
+    def rows(self) -> int:
+        """Neighbouring output pixels whose sums are computed together."""
+        return self.of.reads.rows
+
+    @property
+    def strip(self) -> int:
+        """Channels of a tile that are finished together."""
+        return BLOCK
+
+    @property
+    def pixels_together(self) -> int:
+        """Pixels that are finished together."""
+        return self.rows
+
+    @property
+    def words(self) -> int:
+        """Sums in scratch."""
+        return self.rows * BLOCK
+
+    def include(self, bodies: Table) -> None:
+        """Include the text of what computes the sums."""
+
+    def prepare(self) -> None:
+        """Make what the kernel calls, once its finisher is known as a whole."""
+
+    def around(self, work: Callable[[], None]) -> None:
+        """Emit all work of a task."""
+        work()
+
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit a tile: its sums, then what follows."""
+        self.start(block, run, tile)
+        self.of.finisher.together(lambda: self._finish(block, run, tile))
+
+    def start(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit what puts the sums of a tile, `rows` pixels of a block, into scratch."""
+
+    def _finish(self, block: Index, run: Index, tile: Index) -> None:
+        self.of.each_pixel(self.of.work.pixels(block, run, tile, 0))
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows of a tile: its first one's position, counted in the padded images."""
+
+    first: Index
+    before: Index
+    """Tiles of the block that came before, each of which fetched as much of the next weights."""
+    pixel: Pixel
+    picture: Index = 0
+    """Of a batch, the image that they are in."""
+    apart: Scalar | None = None
+    """Bytes from one to the next, if they are not always the same."""
+
+
+class Work(Part):
+    """The tiles of a task: runs of them for each block of channels, one after the other."""
+
+    item: Index | None = None
+    """Work items of the task that are done, where the inner loop goes through blocks."""
+
+    @property
+    def distance(self) -> int | None:
+        """Results of a row from one pixel of a tile to the next one; None where that is told."""
+        raise NotImplementedError
+
+    @property
+    def runs(self) -> int:
+        """Work items of a block."""
+        raise NotImplementedError
+
+    @property
+    def runs_together(self) -> int:
+        """Work items of a block in a row block, all if the schedule has none."""
+        raise NotImplementedError
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a work item."""
+        raise NotImplementedError
+
+    @property
+    def calls(self) -> int:
+        """Tiles of a block of channels."""
+        return self.runs * self.tiles
+
+    @property
+    def calls_together(self) -> int:
+        """Those of a row block, before the next block's weights are read."""
+        return self.runs_together * self.tiles
+
+    @property
+    def goes_through_blocks(self) -> bool:
+        """Whether the inner loop does, so that it is rows that stay in the cache."""
+        raise NotImplementedError
+
+    @cached_property
+    def grid(self) -> Grid:
+        """All work items."""
+        raise NotImplementedError
+
+    def emit(self) -> None:
+        """Emit a task's part of the work."""
+        raise NotImplementedError
+
+    def column_of(self, tile: Index) -> Index:
+        """First pixel of a tile of a row."""
+        raise NotImplementedError
+
+    def pixels(
+        self, block: Index, run: Index, tile: Index, place: Index
+    ) -> Callable[[Index], None]:
+        """What finishes the m-th pixel of a tile whose sums are at `place`."""
+        raise NotImplementedError
+
+    def window(self, run: Index, tile: Index) -> Window:
+        """The windows of a tile of a convolution."""
+        raise NotImplementedError
+
+
+class Finisher(Part):
+    """What follows the sums, pixel by pixel."""
+
+    least_strip = BLOCK
+    """Channels that it can finish alone."""
+    number: Index = 0
+    """Of the current pixel, among those that are finished together."""
+
+    @property
+    def sums_dtype(self) -> str:
+        """Type of the sums in scratch."""
+        return "int32"
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the result, or with those that fill up the last block."""
+        return self.of.blocks * BLOCK
+
+    def include(self) -> None:
+        """Include the text that it calls."""
+
+    def made(self, make: Callable[[], Kernel]) -> Kernel:
+        """The kernel, in the form that suits."""
+        return make()
+
+    def fetch(self, block: Index, pixel: Pixel) -> None:
+        """Bring closer what it will read of a tile."""
+
+    def fill_halos(self) -> None:
+        """Task 0 writes what surrounds every output; no other task touches that."""
+        raise NotImplementedError
+
+    def together(self, pixels: Callable[[], None]) -> None:
+        """What `pixels` emits, the epilogues of a tile."""
+        pixels()
+
+    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
+        """Finish the channels of a strip at a pixel; `sums` is where theirs are."""
+        raise NotImplementedError

@@ -1,0 +1,153 @@
+"""Packed convolutions, and the same on levels, for tests to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from stages.bitpacking.bias_folding import fold_bias
+from stages.bitpacking.window import Window
+from stages.dialect.operators import OPERATORS
+from stages.kernels.operand_storage import Stored
+from stages.kernels.packing import pack_weights, round_up
+from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import signature_text
+
+Array = np.ndarray[Any, Any]
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def run(name: str, *arguments: Array, **attrs: Any) -> Array:
+    result: Array = OPERATORS[f"relax.qnn.{name}"].meaning(*arguments, **attrs)
+    return result
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution and how much wider than its padding the edge's halo is."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    size: tuple[int, int]
+    extra: tuple[int, int, int, int]
+    channels: int
+    outputs: int
+
+    @property
+    def window(self) -> Window:
+        extents = []
+        for axis in (0, 1):
+            whole = self.size[axis] + self.padding[axis] + self.padding[axis + 2]
+            extents.append((whole - self.kernel[axis]) // self.strides[axis] + 1)
+        output = (extents[0], extents[1])
+        return Window(self.kernel, self.strides, self.padding, self.size, output)
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> Geometry:
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    padding = draw(st.tuples(*[st.integers(0, 3)] * 4))
+    smallest = [max(1, kernel[axis] - padding[axis] - padding[axis + 2]) for axis in (0, 1)]
+    size = draw(st.tuples(*[st.integers(least, 7) for least in smallest]))
+    return Geometry(
+        kernel,
+        draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+        padding,
+        size,
+        draw(st.tuples(*[st.integers(0, 2)] * 4)),
+        draw(st.integers(1, 40)),
+        draw(st.integers(1, 40)),
+    )
+
+
+def halo(geometry: Geometry) -> list[int]:
+    return [p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)]
+
+
+def bitpacked(x: Array, around: Sequence[int], kept: Stored) -> Array:
+    """Levels as planes and sums."""
+    sums = [list(values) for values in kept.sums]
+    attrs = {"bits": kept.bits, "planes": list(kept.planes), "sums": sums, "inner": kept.inner}
+    return run("bitpack", x, halo=list(around), **attrs)
+
+
+def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
+    """Levels [1, H, W, C] as they are stored for a signature."""
+    if signature.stored is not None:
+        return bitpacked(x, halo(geometry), signature.stored)
+    return in_bytes(x, halo(geometry), round_up(x.shape[3], 4), fill)
+
+
+def in_bytes(
+    x: Array, around: Sequence[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
+) -> Array:
+    """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
+    lying = {"stacked": stacked, "phases": phases}
+    return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
+
+
+def products(data_point: int, weight_point: int, pad_value: int = 0) -> dict[str, int]:
+    """What products of levels with (doubled) zero points say of themselves."""
+    return {
+        "data_zero_point_x2": data_point,
+        "weight_zero_point_x2": weight_point,
+        "pad_value": pad_value,
+    }
+
+
+def packed_convolution(
+    signature: KernelSignature,
+    geometry: Geometry,
+    x: Array,
+    q: Array,
+    points: tuple[int, int],
+    pad_value: int,
+    fill: int,
+) -> Array:
+    """int32 [1, OH, OW, OCp] as bit-packing would have it computed."""
+    window = geometry.window
+    data = edge(signature, x, geometry, fill)
+    per_word = signature.channels_per_word
+    widened = np.pad(q, [(0, 0)] * 3 + [(0, round_up(q.shape[3], per_word) - q.shape[3])])
+    scale, bias, counts = fold_bias(
+        signature, q, widened.shape[3], products(*points, pad_value), fill, window
+    )
+    return run(
+        "packed_conv2d",
+        data,
+        pack_weights(signature, widened),
+        bias,
+        signature=signature_text(signature),
+        scale=scale,
+        channels=[geometry.channels, geometry.outputs],
+        origin=list(geometry.extra[:2]),
+        border=counts,
+        groups=1,
+        **window.attributes(1, 1),
+    )
+
+
+def logical_convolution(
+    geometry: Geometry, x: Array, q: Array, points: tuple[int, int], pad_value: int
+) -> Array:
+    return run(
+        "conv2d",
+        x,
+        q,
+        strides=list(geometry.strides),
+        padding=list(geometry.padding),
+        groups=1,
+        data_zero_point_x2=points[0],
+        weight_zero_point_x2=points[1],
+        pad_value=pad_value,
+    )
+
+
+def weight_point(signature: KernelSignature) -> int:
+    plan = signature.plan
+    return (1 << plan.weight_bits) - 1 if plan and plan.weights == "bipolar" else 0
