@@ -24,11 +24,12 @@ from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import menu, verifying
+from pipelines import menu
 from pipelines.builds import plan
 from pipelines.builds.execution import Workshop
 from pipelines.commands.importing import described, recipe_name
 from pipelines.documents import fields
+from pipelines.evaluation import comparison
 from pipelines.front import VARIABLES
 from pipelines.recipe import load, overrides
 from pipelines.recipe.recipe import Recipe
@@ -168,10 +169,10 @@ def test_operators_are_those_that_are_converted() -> None:
 
 def test_verdicts_allow_what_the_page_says() -> None:
     text = section("pipelines/README.md", "Exact, close, departs")
-    assert verifying.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
-    assert verifying.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
+    assert comparison.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
+    assert comparison.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
     assert round(departure(1), 4) == 0.0087 and "0.0087 times the root of the number" in text
-    assert verifying.RARE == 1e-4 and "at most 1 of 10,000 values" in text
+    assert comparison.RARE == 1e-4 and "at most 1 of 10,000 values" in text
 
 
 def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:

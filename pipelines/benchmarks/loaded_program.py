@@ -60,7 +60,7 @@ def loaded(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> Loa
     """Return the program of built steps, compiled, linked and run once."""
     plan = steps.plan
     model = steps.load(plan.step("bitpacking"))
-    bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "tuning"))
+    bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "scheduling"))
     memo = steps.memo(plan.step("packaging"))
     program = program_of(model, bodies, schedules, hardware, memo)
     return LoadedProgram(program, inputs)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.graph import interpret
 from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model, Table
@@ -40,7 +40,7 @@ def compile_program(
 ) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, memo, as_text)
 
 
@@ -59,7 +59,7 @@ def compile_at_once(
 def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     """The kernels of a packed model before they are compiled, by composite."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return {
         str(name.name_hint): lower(
             function, f"k_{name.name_hint}", schedules[name.name_hint], bodies, hardware

@@ -12,7 +12,7 @@ import pytest
 from hw import host
 from hw.profile import Hardware
 from pipelines.runners import choose
-from stages import packaging, synthesizing, tuning
+from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Golden, in_memory
@@ -266,7 +266,7 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
     files = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=hardware, memo=kept),
-        schedules=tuning.run(model=packed, hardware=hardware, choices={}),
+        schedules=scheduling.run(model=packed, hardware=hardware, choices={}),
         golden=Golden(*samples),
         options=PackageOptions(name="net"),
         hardware=hardware,

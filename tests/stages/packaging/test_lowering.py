@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hw.profile import Hardware
-from stages import tuning
+from stages import scheduling
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
 from stages.packaging.emitting.composite import Layer
@@ -26,7 +26,7 @@ from tests.targets import AMX, AVX2, AVX512VNNI
 
 def lowered(packed: Model, hardware: Hardware) -> Iterator[dict[str, str]]:
     """How the layers of a packed model are lowered."""
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     for binding, function in calls_of(packed):
         schedule = schedules[str(binding.value.op.name_hint)]
         yield described(Layer(function, schedule, hardware))

@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.compiling.kernel_objects import HELPER, ITEM
@@ -39,7 +39,7 @@ def linearize(
 
     packed = pack(model, hardware, choice)
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, memo), asked
 
 

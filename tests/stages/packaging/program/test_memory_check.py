@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.errors import StageError
 from stages.packaging.program.arena import SLACK, plan
 from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
@@ -117,7 +117,7 @@ def test_nothing_is_compiled_of_what_is_refused() -> None:
     net = Net((1, 64, 12, 12))
     packed = pack(net.model(net.conv(net.quant(net.x, "a", 8, 0.5), "c", 256)), SSE2, MAC)
     bodies = synthesizing.run(model=packed, hardware=SSE2, memo=kept)
-    schedules = tuning.run(model=packed, hardware=SSE2, choices={})
+    schedules = scheduling.run(model=packed, hardware=SSE2, choices={})
     asked: list[str] = []
 
     def memo(kind: str, _problem: Mapping[str, object], _build: Callable[[], bytes]) -> bytes:

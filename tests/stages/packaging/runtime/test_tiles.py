@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hw import host
-from stages import packaging, synthesizing, tuning
+from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
@@ -44,7 +44,7 @@ def built() -> tuple[Files, dict[str, np.ndarray], dict[str, np.ndarray]]:
     made = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=AMX, memo=kept),
-        schedules=tuning.run(model=packed, hardware=AMX, choices={}),
+        schedules=scheduling.run(model=packed, hardware=AMX, choices={}),
         golden=golden,
         options=PackageOptions(name="tiled", formats=("shared",)),
         hardware=AMX,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.codegen import target_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
@@ -112,7 +112,7 @@ def test_weights_of_few_bits_become_bytes_between_products(
 ) -> None:
     """Of images that tiles take as a whole, where weights are read once."""
     skip_unless_runnable(AMX_GFNI)
-    monkeypatch.setattr(tuning, "GAINING", 0 if is_interleaved else 2)
+    monkeypatch.setattr(scheduling, "GAINING", 0 if is_interleaved else 2)
     net = FewBits((1, 64, 7 * strides, 7 * strides))
     x = net.quant(net.x, "a", 2, 0.5)
     y = net.conv(x, "c", 72, stride=strides, bits=bits, encoding=encoding)

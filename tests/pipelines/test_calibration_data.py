@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import verifying
 from pipelines.builds import plan, publication
 from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
+from pipelines.evaluation import verification
 from pipelines.evaluation.calibration_data import Data
 from pipelines.recipe import load
 from pipelines.recipe.sections import Calibration
@@ -52,7 +52,7 @@ def test_every_stage_equals_the_calibrated_model(
     path.write_text(RECIPE.format(more=", method: mse", quantization=quantization))
     made = plan.of(load.load_recipe(str(path)))
     workshop = Workshop(made, Store(tmp_path / "artifacts"))
-    found = {name: items for name, items, _ in verifying.after_stages(workshop)}
+    found = {name: items for name, items, _ in verification.after_stages(workshop)}
     assert next(iter(found)) == "calibrating"
     assert {item.verdict for items in found.values() for item in items} == {"exact"}
     assert f"{made.recipe}.h" in workshop.load(publication.last(made))

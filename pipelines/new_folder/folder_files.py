@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.store import atomic
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -26,7 +26,7 @@ def files(requirement: str) -> dict[str, str]:
     """Return all files of a new folder; `requirement` is the line that installs bitkiln."""
     found = {name: (TEMPLATES / template).read_text("utf-8") for name, template in _FILES.items()}
     found["requirements.txt"] = f"{requirement}\n"
-    found["recipes/schema.json"] = (places.SHIPPED / "schema.json").read_text("utf-8")
+    found["recipes/schema.json"] = (work_folder.SHIPPED / "schema.json").read_text("utf-8")
     return found
 
 

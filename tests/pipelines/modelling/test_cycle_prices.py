@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hw import timings
 from pipelines.errors import UserError
-from pipelines.modelling import cycle_prices, in_order, out_of_order
+from pipelines.modelling import cycle_prices, in_order_core, out_of_order
 from pipelines.modelling.code_blocks import Block, Events
 
 A53 = timings.model("cortex-a53")
@@ -90,7 +90,7 @@ def test_loops_on_a_cortex_a53(name: str) -> None:
     assert A53.in_order
     steps = Decoder("aarch64", A53.in_order).steps(machine_code(lines))
     assert len(steps) == lines.count(";") + 1
-    assert in_order.cycles(steps) == expected
+    assert in_order_core.cycles(steps) == expected
 
 
 @NEEDS_LLVM

@@ -136,5 +136,5 @@ def test_a_recipe_that_deaths_are_blamed_on_is_tried_by_itself(
 def test_what_is_yet_to_be_measured_is_not_ordered() -> None:
     made = plan.of(load_recipe("digits_a2w2_host", {"schedule.trials": "3"}))
     assert {"legalizing", "bitpacking", "packaging"} <= unmeasured(made)
-    assert unmeasured(made).isdisjoint({"importing", "quantizing", "offering"})
+    assert unmeasured(made).isdisjoint({"importing", "quantizing", "enumerating"})
     assert unmeasured(plan.of(load_recipe("digits_a2w2_host"))) == set()

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipelines import pass_runs
+from pipelines.builds import pass_runs
 from pipelines.builds.execution import Workshop
+from pipelines.evaluation.comparison import CLOSE
+from pipelines.evaluation.verification import GOLDEN, tolerance
 from pipelines.recipe.layer_patterns import matching
-from pipelines.verifying import CLOSE, GOLDEN, tolerance
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,14 +7,22 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds.execution import STORE, Workshop
 from pipelines.builds.plan import IMPORTING, VERIFYING, Plan
 from pipelines.errors import CheckError
-from pipelines.evaluation import float_layers
+from pipelines.evaluation import left_in_float
+from pipelines.evaluation.comparison import (
+    CLOSE,
+    CLOSE_OF_BFLOAT16,
+    Comparison,
+    compare,
+    describe,
+    float_distance,
+)
 from pipelines.store import keys, roots
 from pipelines.store.manifest import Parts
 
@@ -24,65 +32,25 @@ if TYPE_CHECKING:
 
     from pipelines.builds.opened_package import Opened
     from pipelines.remote.transport import Transport
-    from stages.kinds import Golden
 
     Array = np.ndarray[Any, Any]
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
-GOLDEN, QUANTIZING = float_layers.GOLDEN, float_layers.QUANTIZING
-CLOSE = 1e-4
-"""Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
-in float32 departs from float64 sums by 1.4e-5 here, by 0.8e-5 in ONNX Runtime."""
-CLOSE_OF_BFLOAT16 = 0.05
-"""The same where a recipe asks for bfloat16, of 8 bits a factor: ResNet-18 departs by 0.01."""
-
-RARE = 1e-4
-"""The share of an output's levels that may be the next one. A float graph whose scales are no
-powers of two rounds every product of levels; a sum so near the boundary of two levels that this
-decides is no error of either side: float arithmetic in another order decides otherwise, too."""
-MOST_LEVELS = 256
-"""Distinct values of an output that a quantizer of up to 8 bits gives."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One output over all samples beside what the source graph gives."""
-
-    output: str
-    samples: int
-    values: int
-    differing: int
-    largest_difference: float
-    largest_value: float
-    mean_difference: float = 0.0
-    tolerance: float = CLOSE
-    """How far a float output may be from the source graph's, relative to the largest value."""
-    step: float = 0.0
-    """The distance of neighbouring levels, of a float output that a quantizer gives."""
-
-    @property
-    def verdict(self) -> str:
-        """exact; close, for float outputs that differ by rounding alone; or departs."""
-        if self.differing == 0:
-            return "exact"
-        is_close = self.largest_difference <= self.tolerance * self.largest_value
-        is_rare = self.differing <= RARE * self.values
-        is_next = self.largest_difference <= (1 + self.tolerance) * self.step
-        return "close" if is_close or (is_rare and is_next) else "departs"
+GOLDEN, QUANTIZING = left_in_float.GOLDEN, left_in_float.QUANTIZING
 
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
-    if (asked := float_layers.of(plan)) != "float16":
+    if (asked := left_in_float.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
     from stages.dialect.float_linear import departure
 
-    return max(CLOSE, departure(float_layers.layers_of_halves(Workshop(plan))))
+    return max(CLOSE, departure(left_in_float.layers_of_halves(Workshop(plan))))
 
 
 def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
-    if float_layers.of(plan) != "float16":
+    if left_in_float.of(plan) != "float16":
         return tolerance(plan)
     from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
@@ -91,56 +59,8 @@ def tolerance_of_package(plan: Plan) -> float:
     golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
     found = compare(golden, functools.partial(interpret.run, model))
     rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
-    layers = float_layers.layers_of_halves(workshop)
+    layers = left_in_float.layers_of_halves(workshop)
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
-
-
-def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:
-    """Run every sample and compare every output with the oracle's."""
-    import numpy as np
-
-    samples = len(next(iter(golden.inputs.values())))
-    given: dict[str, list[Array]] = {name: [] for name in golden.outputs}
-    for index in range(samples):
-        outputs = run({name: array[index] for name, array in golden.inputs.items()})
-        if set(outputs) != set(given):
-            raise CheckError(f"gives outputs {sorted(outputs)}, the source graph {sorted(given)}")
-        for name, values in outputs.items():
-            given[name].append(np.asarray(values))
-    return [
-        _compared(name, golden.outputs[name], found, tolerance) for name, found in given.items()
-    ]
-
-
-def _compared(name: str, wanted: Array, found: list[Array], tolerance: float) -> Comparison:
-    import numpy as np
-
-    stacked = np.stack(found).reshape(wanted.shape).astype(np.float64)
-    expected = wanted.astype(np.float64)
-    same = (stacked == expected) | (np.isnan(stacked) & np.isnan(expected))
-    with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(stacked - expected))
-    difference = np.where(np.isnan(difference), np.inf, difference)
-    is_float = wanted.dtype.kind == "f"
-    return Comparison(
-        output=name,
-        samples=len(wanted),
-        values=int(wanted.size),
-        differing=int((~same).sum()),
-        largest_difference=float(difference.max(initial=0.0)),
-        largest_value=float(np.abs(expected).max(initial=0.0)) if is_float else 0.0,
-        mean_difference=float(difference.mean()) if difference.size else 0.0,
-        tolerance=tolerance,
-        step=_step(expected) if is_float else 0.0,
-    )
-
-
-def _step(values: Array) -> float:
-    """The distance of neighbouring levels among the values of a quantizer; 0 if it gave more."""
-    import numpy as np
-
-    levels = np.unique(values)
-    return float(np.diff(levels).min()) if 1 < len(levels) <= MOST_LEVELS else 0.0
 
 
 def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], float]]:
@@ -210,7 +130,7 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            beyond = float_layers.overflowing(workshop, item.largest_difference == float("inf"))
+            beyond = left_in_float.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
     table = {"note": note, "outputs": [asdict(item) for item in found]}
@@ -236,7 +156,9 @@ def _note(plan: Plan, found: Sequence[Comparison], how: str) -> str:
     verdict = ", ".join(dict.fromkeys(item.verdict for item in found))
     worst = max(found, key=lambda item: item.largest_difference)
     apart = (
-        f"; apart by at most {worst.largest_difference:g}{more}" if (more := _more(worst)) else ""
+        f"; apart by at most {worst.largest_difference:g}{more}"
+        if (more := float_distance(worst))
+        else ""
     )
     return f"{found[0].samples} golden samples {verdict}, {how}{_without_tiles(plan)}{apart}"
 
@@ -288,27 +210,6 @@ def _on_local(workshop: Workshop) -> tuple[list[Comparison], str]:
         here = Local(Board(name=LOCAL, address=LOCAL), Path(home))
         ((_, found, _),) = in_package(workshop, board=here)
     return found, "under qemu"
-
-
-def describe(item: Comparison) -> str:
-    """Return one phrase on how an output compares."""
-    if item.differing == 0:
-        return f"output '{item.output}' of {item.samples} samples equals the source graph's"
-    return (
-        f"output '{item.output}' differs from the source graph in {item.differing} of "
-        f"{item.values} values, by at most {item.largest_difference:g}{_more(item)}"
-    )
-
-
-def _more(item: Comparison) -> str:
-    """How far floats of 16 bits are from float32 otherwise; nothing where none were asked for."""
-    if item.tolerance == CLOSE or not item.differing or item.largest_difference == float("inf"):
-        return ""
-    whole, mean = item.largest_value or 1.0, item.mean_difference
-    return (
-        f", {item.largest_difference / whole:.2g} of the largest value, and by {mean:.3g}, "
-        f"{mean / whole:.2g} of it, on average"
-    )
 
 
 def _ingredients(workshop: Workshop) -> dict[str, Any]:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pipelines import actions
 from pipelines.builds import publication
 from pipelines.builds.derived import DERIVED, DESCRIBING
-from pipelines.builds.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
+from pipelines.builds.plan import MEASUREMENTS, SOURCE, VERIFYING, Plan, Step
 from pipelines.cluster import scheduler_address
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
 from pipelines.tuning import finished_trials
 
+if TYPE_CHECKING:
+    from pipelines.recipe.overrides import Variables
+    from pipelines.recipe.resolved import Resolved
+
 Task = dict[str, Any]
 
 
-def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
+class Given(TypedDict):
+    """What a command line gives to tasks, besides the plan."""
+
+    variables: Variables
+    resolved: Resolved | None
+
+
+def tasks(plan: Plan | None, arguments: Given) -> Iterator[Task]:
     """Yield all tasks. Without a plan those that need one fail, saying what recipes there are."""
     if plan is None:
         yield {
@@ -39,7 +50,7 @@ AGREEING = "_agreeing"
 """A task doit does not list: it says something only if a recipe contradicts its model file."""
 
 
-def _agreeing(plan: Plan, arguments: Mapping[str, Any]) -> Task:
+def _agreeing(plan: Plan, arguments: Given) -> Task:
     given = [plan, arguments["resolved"]]
     return {
         "basename": AGREEING,
@@ -50,20 +61,20 @@ def _agreeing(plan: Plan, arguments: Mapping[str, Any]) -> Task:
 
 
 def _givers(plan: Plan, step: Step) -> list[str]:
-    """Return whose artifacts a step takes; measuring is among them if the recipe wants trials."""
+    """Return whose artifacts a step takes; measurements among them if the recipe wants trials."""
     takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
-    measured = MEASURING in step.stage.takes.values() and plan.snapshot.trials > 0
-    return [*takes, MEASURING] if measured else takes
+    measured = MEASUREMENTS in step.stage.takes.values() and plan.snapshot.trials > 0
+    return [*takes, MEASUREMENTS] if measured else takes
 
 
-def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
+def _measuring(plan: Plan, arguments: Given) -> Task:
     """The trials that a recipe wants: they need what the first stage that heeds them needs."""
     given = [plan, arguments["resolved"], arguments["variables"].command.get("board")]
-    first = next(step for step in plan.steps if MEASURING in step.stage.takes.values())
+    first = next(step for step in plan.steps if MEASUREMENTS in step.stage.takes.values())
     takes = [producer.name for _, producer in plan.producers(first) if producer is not None]
     return {
         "basename": "build",
-        "name": MEASURING,
+        "name": MEASUREMENTS,
         "doc": "tries kernels on this machine, or on board= -> the ledger",
         "actions": [(actions.measure, given)],
         "uptodate": [(finished_trials.is_measured, [plan])],
@@ -71,7 +82,7 @@ def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
     }
 
 
-def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
+def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
     # doit takes what is ready in the order in which it stands here.
     source = [f"build:{SOURCE}"] if plan.source is None else []
     said = arguments["variables"].command
@@ -129,7 +140,7 @@ def _beside(stage: str) -> list[str]:
     return [DESCRIBING] if stage == "importing" else []
 
 
-def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
+def _command(command: Command, plan: Plan | None, arguments: Given) -> Iterator[Task]:
     always: Task = {
         # Commands draw on the terminal themselves; doit need not keep what they print.
         "io": {"capture": False},
@@ -141,7 +152,7 @@ def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) 
     if command.recipe and plan is None:
         yield task | {"actions": [(actions.want_recipe, [command.name])]}
         return
-    given = {"variables": arguments["variables"]}
+    given: dict[str, object] = {"variables": arguments["variables"]}
     if command.recipe:
         given |= {"plan": plan, "resolved": arguments["resolved"]}
     if command.positional:
@@ -149,7 +160,7 @@ def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) 
     first: list[str] = []
     if command.has_check:
         first = [f"_{command.name}_check"]  # not listed, as its name says
-        stated = {name: arguments[name] for name in ("resolved", "variables")}
+        stated = {"resolved": arguments["resolved"], "variables": arguments["variables"]}
         action = (actions.check, [command.module, stated])
         yield {"basename": first[0], "actions": [action], **always}
     yield task | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypedDict
 
 from pipelines.output import printed_tables
 from pipelines.reporting.accuracy_files import LayerCosts, Rated
@@ -14,6 +14,16 @@ from pipelines.reporting.report_facts import Facts
 
 MOST_ROWS = 24
 """Rows of a table that is shown without being asked for."""
+
+
+class LayerError(TypedDict):
+    """How far a layer is from float32 (`evaluation.layer_errors`)."""
+
+    layer: str
+    snr_db: float | None
+    """Signal over noise; None where nothing differs, or all is noise."""
+    is_exact: bool
+    cosine: float
 
 
 def beside_float(facts: Facts, library: int | None) -> Iterable[str]:
@@ -134,20 +144,20 @@ def costs(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
         yield _folded(rows, table(titles, rows, {1, 2, 3}, marked=marked))
 
 
-def _folded(rows: Sequence[Any], text: str) -> str:
+def _folded(rows: Sequence[object], text: str) -> str:
     """A table, folded away if it is long: the bars above say the same."""
     if len(rows) <= MOST_ROWS:
         return text
     return f"<details><summary>the same as a table</summary>{text}</details>"
 
 
-def _snr(row: Mapping[str, Any]) -> str:
+def _snr(row: LayerError) -> str:
     if row["snr_db"] is None:
         return "no difference" if row["is_exact"] else "noise alone"
     return f"{row['snr_db']:.1f} dB"
 
 
-def _decibels(row: Mapping[str, Any], most: float) -> float:
+def _decibels(row: LayerError, most: float) -> float:
     """How long a layer's bar is: `most` where nothing differs, nothing where all is noise."""
     if row["snr_db"] is None:
         return most if row["is_exact"] else -math.inf

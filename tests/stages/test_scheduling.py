@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages import tuning
+from stages import scheduling
 from stages.dialect.calls import attributes
 from stages.graph.composites import PRODUCTS, calls_in
-from stages.kernels.families import Dots
+from stages.kernels.byte_families import Dots
 from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Workload
-from stages.tuning.row_blocks import row_blocks
+from stages.scheduling.row_blocks import row_blocks
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack
 from tests.targets import AMX, AVX512VNNI
@@ -30,7 +30,7 @@ def interleaved(channels: int, windows: tuple[int, ...], with_tiles: bool = True
         x = net.conv(x, f"c{number}", channels, kernel=kernel)
     hardware = AMX if with_tiles else AVX512VNNI
     packed = pack(net.model(x), hardware)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     functions = packed.module.functions.items()
     return [
         schedules[str(name.name_hint)]["interleaved"]
@@ -55,7 +55,7 @@ def test_without_tiles_nothing_waits_for_an_epilogue() -> None:
 def test_two_threads_share_the_larger_operand(size: tuple[int, int], is_by_runs: bool) -> None:
     net = Net((1, *size, 64))
     packed = pack(net.model(net.conv(net.x, "c", 64)), AVX512VNNI)
-    schedules = tuning.run(model=packed, hardware=AVX512VNNI, choices={})
+    schedules = scheduling.run(model=packed, hardware=AVX512VNNI, choices={})
     spreads = [one["spread"] for one in schedules.values() if one["spread"]]
     assert [spread < 1 for spread in spreads] == [is_by_runs]
 
@@ -63,7 +63,7 @@ def test_two_threads_share_the_larger_operand(size: tuple[int, int], is_by_runs:
 def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
     net = Net((1, 14, 14, 64))
     packed = pack(net.model(net.conv(net.conv(net.x, "c", 64), "d", 32)), AVX512VNNI)
-    predicted = tuning.run(model=packed, hardware=AVX512VNNI, choices={})
+    predicted = scheduling.run(model=packed, hardware=AVX512VNNI, choices={})
     (name, kernel), *_ = [
         (str(variable.name_hint), parse_signature(attributes(call)["signature"]).name)
         for variable, function in packed.module.functions.items()
@@ -73,11 +73,11 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
     ]
     choice = {"kernel": kernel, "order": "rows_inner", "rows": 4, "threads": 2}
     choices = {"u8s8 3x3s1x1_64to64_14x14": choice}
-    found = tuning.run(model=packed, hardware=AVX512VNNI, choices=choices)
+    found = scheduling.run(model=packed, hardware=AVX512VNNI, choices=choices)
     stated = {"order": "rows_inner", "rows": 4, "threads": 2}
     assert found == {**predicted, name: {**predicted[name], **stated}}
     elsewhere = {"u8s8 3x3s1x1_64to64_14x14": {**choice, "kernel": "another"}}
-    assert tuning.run(model=packed, hardware=AVX512VNNI, choices=elsewhere) == predicted
+    assert scheduling.run(model=packed, hardware=AVX512VNNI, choices=elsewhere) == predicted
 
 
 def row_blocks_of(

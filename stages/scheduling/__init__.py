@@ -1,8 +1,8 @@
-"""Tuning: the loops of every composite, as measured or from the cost model (deterministic).
+"""Scheduling: the loops of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
 larger than the L1 cache should stay put while the other streams past it. Row blocks
-(`stages.tuning.row_blocks`) lie between the two orders; only measuring chooses them.
+(`stages.scheduling.row_blocks`) lie between the two orders; only measurements choose them.
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
 stand between the products of the next one. But while the unit is busy the whole core runs slower, a
