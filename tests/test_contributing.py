@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, block, blocks, section
+from tests.pages import PAGES, ROOT, block, blocks, section
 
-PAGE = ".github/CONTRIBUTING.md"
+PAGE, ANSWERS = ".github/CONTRIBUTING.md", "stages/ANSWERS.md"
 COPIED = ("pipelines", "stages", "hw", "recipes", "tests", "pyproject.toml", "README.md", ".github")
 NAMED = ("Add a kernel family", "Add a format of model files", "Add a format of packages")
 
@@ -33,6 +33,17 @@ def test_steps_name_what_is_there(title: str) -> None:
         text = (ROOT / file).read_text(encoding="utf-8")
         absent = [name for name in quoted if not re.search(rf"\b{name}\b", text)]
         assert not absent, f"{file} has no {', '.join(absent)}"
+
+
+def test_answers_name_what_is_there() -> None:
+    """Each name that an answer quotes is in a file that the same answer quotes."""
+    answers = re.split(r"^## ", PAGES[ANSWERS], flags=re.MULTILINE)[1:]
+    assert len(answers) == 6
+    for answer in answers:
+        files = re.findall(r"`((?:stages|hw|pipelines)/[\w./]+\.py)`", answer)
+        text = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+        names = re.findall(r"`([A-Za-z_]+)`", answer)
+        assert files and all(re.search(rf"\b{name}\b", text) for name in names), answer
 
 
 @pytest.mark.slow
