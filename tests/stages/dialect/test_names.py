@@ -6,10 +6,13 @@ from tvm.ir import Op
 
 from stages.dialect import integer, names
 from stages.dialect.operators import OPERATORS
+from stages.kernels import operator_names
+from stages.numerics import rule_names
 
 CONSTANTS = {
     name: value
-    for name, value in vars(names).items()
+    for file in (names, operator_names, rule_names)
+    for name, value in vars(file).items()
     if name.isupper() and isinstance(value, str) and name != "PREFIX"
 }
 
