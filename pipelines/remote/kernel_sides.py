@@ -108,7 +108,7 @@ def sides(
 ) -> dict[str, Side]:
     """Return the sides of layers; `model` is the packed one that the program was made of.
 
-    `inputs` are one sample by name. Weights larger than `near` bytes, of the second cache, are far.
+    `inputs` are one sample by name. Weights larger than `near` bytes, of the L2 cache, are far.
     """
     values: dict[str, Any] = {}
     interpret.run(model, inputs, observe=values.__setitem__)

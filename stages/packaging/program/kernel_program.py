@@ -76,7 +76,7 @@ class Slot:
     """What one pointer argument of a kernel points to, `offset` bytes in.
 
     Only the base of an input, output, buffer or constant is 64-byte aligned by the package: an
-    offset that is no multiple of 64 is the caller's own wish.
+    offset that is no multiple of 64 is the caller's choice.
     """
 
     kind: SlotKind

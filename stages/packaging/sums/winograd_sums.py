@@ -58,7 +58,7 @@ class WinogradTiles(Reads):
     def share(self) -> int:
         """Bytes of the next product's weights that are fetched with every word of this one's.
 
-        Nothing where several runs read a block's, which are mostly in the second cache, and where
+        Nothing where several runs read a block's, which are mostly in the L2 cache, and where
         one call reads a product's, in the order in which they come from memory by themselves.
         """
         if self.of.work.runs > 1 or self.calls_a_run == 1:
