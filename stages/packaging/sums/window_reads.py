@@ -30,7 +30,7 @@ class RowStrides:
     wrap: int = 0
 
     def start(self, y: int) -> int:
-        """Where a row begins, as `stages.synthesizing.addresses.row_start` has it."""
+        """Where a row begins, as `stages.synthesizing.operands.row_start` has it."""
         return y * self.row + y // self.per * self.wrap
 
     def by_pixels(self, pixel: int, columns: int) -> RowStrides:

@@ -13,7 +13,7 @@ from stages.errors import StageError
 from stages.packaging.c_source.features import CHECKS, needed_features
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
 
-BOARDS = Path(__file__).parents[3] / "hw" / "boards"
+BOARDS = Path(__file__).parents[4] / "hw" / "boards"
 
 
 def changed(hardware: Hardware, **changes: object) -> Hardware:

@@ -22,7 +22,7 @@ from tests.stages.pipeline import algorithm, assert_stages_agree
 from tests.stages.test_bitpacking import every_reader
 from tests.targets import AARCH64, AVX2, AVX512BW, skip_unless_runnable
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FORMS = [(bits, balanced) for bits in (1, 2, 3) for balanced in (False, True)]
 
 

@@ -18,8 +18,8 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> None:
     skip_unless_runnable(AMX)
     tiles.provide()
     monkeypatch.setattr(host, "may_use_tiles", lambda: True)
-    for module in ("peaks", "kernels"):
-        monkeypatch.setattr(f"pipelines.instruction_costs.{module}._RUNS", 1)
+    for module in ("peaks", "kernel_timings"):
+        monkeypatch.setattr(f"pipelines.benchmarks.{module}._RUNS", 1)
 
 
 @pytest.mark.slow
