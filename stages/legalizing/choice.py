@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
@@ -22,7 +20,7 @@ from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
 from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
-from stages.kinds import Table
+from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import VarBinding
 
@@ -56,7 +54,7 @@ class Layer:
     data_dtype: str
     weight_dtype: str
     attrs: dict[str, Any]
-    weight: np.ndarray[Any, Any]
+    weight: Array
     output: tuple[int, int]
 
     @property
@@ -102,9 +100,9 @@ class Layer:
         return storable(from_table(offers[self.problem.name]), self.numerators)
 
     @property
-    def numerators(self) -> np.ndarray[Any, Any]:
+    def numerators(self) -> Array:
         """The weights as products take them."""
-        values: np.ndarray[Any, Any] = self.attrs["weight_zero_point"].numerators(self.weight)
+        values: Array = self.attrs["weight_zero_point"].numerators(self.weight)
         return values
 
     @property
@@ -118,7 +116,7 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     return bits_obstacle(layer.data_dtype, layer.weight_dtype, layer.attrs)
 
 
-def layer_of(binding: VarBinding, weight: np.ndarray[Any, Any]) -> Layer:
+def layer_of(binding: VarBinding, weight: Array) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
     height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)

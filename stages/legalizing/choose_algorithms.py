@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from stages.graph.composites import has_own, is_linear, takes_depthwise
 from stages.graph.passes import Pass
 from stages.kernels.channel_groups import dense
 from stages.kernels.kernel_candidates import Method
-from stages.kinds import Model, Table
+from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -85,7 +84,7 @@ class ChooseAlgorithms(Pass):
         return integer.conv2d(self.read(call.args[0]), tensor, **attrs)
 
 
-def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:
+def _products_weight(layer: Layer) -> Array:
     """Weights as int8 numerators; channels that are multiplied on their own are one group, with
     zeros between."""
     values = layer.numerators

@@ -29,14 +29,13 @@ from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_pro
 from stages.graph.passes import Pass
 from stages.kernels import direct_operators as direct
 from stages.kernels.rebase import SHIFT, rebase
-from stages.kinds import Model, Table
+from stages.kinds import Array, Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.division import rounds_alike
 from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
-Array = np.ndarray[Any, Any]
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
 QUANTIZE = "relax.qnn.quantize_linear"

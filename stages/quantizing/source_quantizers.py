@@ -10,10 +10,9 @@ import numpy as np
 from stages.dialect.rounding_modes import NEAREST
 from stages.dialect.zero_point import BIPOLAR, ZeroPoint
 from stages.errors import NoIntegerFormError, StageError
+from stages.kinds import Array
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
-from stages.quantizing.constants import one_zero_point
-
-Array = np.ndarray[Any, Any]
+from stages.quantizing.quantized_constants import one_zero_point
 
 
 class Quantizer(Protocol):

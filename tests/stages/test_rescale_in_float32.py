@@ -18,8 +18,8 @@ from stages.kinds import Model
 from stages.numerics import rescale, tflite
 from stages.quantizing.rescale_in_float32 import RescaleInFloat32
 from stages.quantizing.rescalings import GROUP
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import EVERY, skip_unless_runnable
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +100,7 @@ def test_results_without_a_sign_move_to_where_float32_is_most_precise() -> None:
     found = RescaleInFloat32(model).run()
     line = needed_bindings(found.module["main"])[-2].value
     attrs = attributes(line)
-    assert attrs["zero_point"] == 0 and not attrs["is_odd"]
+    assert attrs["zero_point"].number == 0 and not attrs["is_odd"]
     equal(net, model, found)
 
 
