@@ -12,7 +12,7 @@ from stages.bitpacking.edge_layouts import fill_of, layout_of, nhwc, pictures
 from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
-from stages.dialect.calls import attributes, dtype_of
+from stages.dialect.calls import attributes, dtype_of, operand_levels
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import ON_BITS, is_batched, is_float_product
@@ -22,7 +22,6 @@ from stages.kernels.kernel_candidates import KernelCandidate, from_table
 from stages.kernels.packing_choices import packed_as, packing_text
 from stages.kernels.problems import FLOAT_PROBLEMS, Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, weight_limit_of
-from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.nodes import Call, Var
@@ -136,14 +135,13 @@ def _offered(
     layer: Layer, geometry: Geometry, offers: Table
 ) -> tuple[str, Sequence[KernelCandidate]]:
     """What a layer's problem is called, and the kernels for it that the recipe leaves."""
-    data, stored = (dtype_of(argument.ty) for argument in layer.call.args)
+    data = dtype_of(layer.call.args[0].ty)
     if is_float_product(layer.call):
         problem = FLOAT_PROBLEMS[data].name
         return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
     bits, weights = int(data.lstrip("uint")), layer.weights
     if algorithm := linear_name(layer.call).rpartition("_")[0]:
-        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point"])
-        problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
+        problem = Problem.of(*operand_levels(layer.call)).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
         return problem, _of_packing(layer, geometry, offered)
     algorithms = byte_algorithms(weights, geometry.strides, layer.algorithm)

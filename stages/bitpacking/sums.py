@@ -20,7 +20,7 @@ import numpy as np
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
-from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.graph.bindings import bindings_of, variables_in
@@ -55,10 +55,10 @@ def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
 
 def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
     """The same for a linear operator of levels, whose weights are levels [O, ...]."""
-    attrs = attributes(call)
-    levels = map(attrs["data_zero_point"].numerator, limits(dtype_of(call.args[0].ty)))
-    ends = (*levels, attrs.get("pad_value", 0))  # none of the activations lies outside of them
-    return most_of(attrs["weight_zero_point"].numerators(weights), ends, constant)
+    data, stored = operand_levels(call)
+    # None of the activations lies outside of these.
+    ends = (*data.numerators, attributes(call).get("pad_value", 0))
+    return most_of(stored.zero_point.numerators(weights), ends, constant)
 
 
 def marks_of(

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.dtypes import parse
+from stages.dialect.levels import Levels
 from stages.dialect.zero_point import as_attribute, from_attribute
 from stages.nodes import Call, Op, TensorType, TupleType
 
@@ -55,6 +56,15 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "value"):
         return value.value
     return [_plain(element) for element in value]
+
+
+def operand_levels(call: Call) -> tuple[Levels, Levels]:
+    """What data and weights of a product of levels may hold, by their types and zero points."""
+    attrs, (data, weight) = attributes(call), (dtype_of(argument.ty) for argument in call.args)
+    return (
+        Levels.of_type(data, attrs["data_zero_point"]),
+        Levels.of_type(weight, attrs["weight_zero_point"]),
+    )
 
 
 def is_op(expr: object, *names: str) -> TypeGuard[Call]:

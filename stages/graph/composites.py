@@ -8,12 +8,19 @@ called `products`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, TypeGuard
 
 from stages.dialect import batch_matmul
-from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.calls import (
+    attributes,
+    dtype_of,
+    is_op,
+    operand_levels,
+    shape_of,
+    storage_dtype,
+)
+from stages.dialect.levels import Levels
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
@@ -124,7 +131,7 @@ def takes_depthwise(call: Call, weight: Array | None) -> bool:
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
     is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
     point = attrs["data_zero_point"]
-    is_level = point.is_whole and 0 <= point.whole <= 255 and attrs.get("pad_value", 0) == 0
+    is_level = Levels.of_type("uint8", point).has_zero and attrs.get("pad_value", 0) == 0
     is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
     return is_own and is_level and is_small and fits_bytes(call, weight)
 
@@ -160,15 +167,14 @@ def _weight_limit(call: Call, weight: Array) -> int:
     return weight_limit_of(attributes(call)["weight_zero_point"].numerators(weight))
 
 
-def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:
+def bits_obstacle(data: Levels, stored: Levels, groups: int) -> str | None:
     """Why a product of levels and stored weights cannot be computed on their bits, or None."""
-    bits = int(stored.lstrip("uint"))
-    if max(int(data.lstrip("uint")), bits) > MAX_PLANES:
+    if max(data.bits, stored.bits) > MAX_PLANES:
         return f"it has more than {MAX_PLANES} bits"
-    if attrs.get("groups", 1) != 1:
+    if groups != 1:
         return "it is a grouped convolution"
-    point = attrs["weight_zero_point"]
-    if point and (point.doubled != (1 << bits) - 1 or stored.startswith("int")):
+    point = stored.zero_point
+    if point and (stored.is_signed or not stored.is_balanced):
         return (
             f"its weights have the zero point {point.number}, neither 0 nor the middle of the range"
         )
@@ -179,9 +185,10 @@ def takes_bits(call: Call, weight: Array | None) -> bool:
     """Whether a kernel of stored bits can compute a product; `takes_products` accepts it too."""
     if weight is None or not _has_form(call):
         return False
-    data, stored = (dtype_of(argument.ty) for argument in call.args)
+    data, stored = operand_levels(call)
     is_one = shape_of(call.ty)[0] == 1  # planes are of one picture
-    return is_one and data.startswith("uint") and not bits_obstacle(data, stored, attributes(call))
+    groups = attributes(call).get("groups", 1)
+    return is_one and not data.is_signed and not bits_obstacle(data, stored, groups)
 
 
 def is_float_product(call: Expr | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stages.dialect.levels import Levels
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.layer_options import Encoding
 from stages.options import FloatPrecision
@@ -18,6 +19,12 @@ class Problem:
     weights: Encoding
     element: FloatPrecision | None = None
     """What both operands are, if they are floats, of which the rest says nothing."""
+
+    @classmethod
+    def of(cls, data: Levels, weight: Levels) -> Problem:
+        """That of levels by stored weights."""
+        encoding: Encoding = "bipolar" if weight.is_balanced else "unipolar"
+        return cls(data.bits, weight.bits, "signed" if weight.is_signed else encoding)
 
     @property
     def is_float(self) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stages.dialect.zero_point import ZeroPoint
 from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
@@ -166,11 +165,3 @@ def plain_plan(
         tuple(terms),
         -1 if encoding == "bipolar" and op == "xor" else 1,
     )
-
-
-def encoding_of(dtype: str, zero_point: ZeroPoint) -> Encoding:
-    """The encoding of weights of a dialect dtype with a zero point."""
-    if dtype.startswith("int"):
-        return "signed"
-    top = (1 << int(dtype.lstrip("uint"))) - 1
-    return "bipolar" if zero_point.doubled == top else "unipolar"

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.levels import Levels
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
 from stages.kernels.channel_groups import groups_of
@@ -18,7 +19,6 @@ from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packing_choices import packed_as
 from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
-from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
@@ -68,10 +68,15 @@ class Layer:
         return int(self.weight_dtype.lstrip("uint"))
 
     @property
+    def levels(self) -> tuple[Levels, Levels]:
+        """What the input and the stored weights may hold."""
+        stored = Levels.of_type(self.weight_dtype, self.attrs["weight_zero_point"])
+        return Levels.of_type(self.data_dtype), stored
+
+    @property
     def problem(self) -> Problem:
         """The product of levels that the layer computes."""
-        encoding = encoding_of(self.weight_dtype, self.attrs["weight_zero_point"])
-        return Problem(self.activation_bits, self.weight_bits, encoding)
+        return Problem.of(*self.levels)
 
     @property
     def geometry(self) -> Geometry:
@@ -113,7 +118,7 @@ class Layer:
 
 def bitserial_obstacle(layer: Layer) -> str | None:
     """Why a layer cannot be computed on stored bits (bit-serial, or by look-ups), or None."""
-    return bits_obstacle(layer.data_dtype, layer.weight_dtype, layer.attrs)
+    return bits_obstacle(*layer.levels, layer.attrs.get("groups", 1))
 
 
 def layer_of(binding: VarBinding, weight: Array) -> Layer:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.calls import attributes, dtype_of
-from stages.dialect.dtypes import limits
+from stages.dialect.calls import attributes, operand_levels
 from stages.dialect.numbers_numpy import NUMPY
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array
@@ -129,11 +128,10 @@ def _of_channels(
 
 def bounds_of(call: Call, weight: Array) -> tuple[Array, Array]:
     """The least and the largest sum of a product's channels, int64 [C]."""
-    attrs = attributes(call)
-    ends = map(attrs["data_zero_point"].numerator, limits(dtype_of(call.args[0].ty)))
-    numbers = (*ends, attrs.get("pad_value", 0))
+    data, stored = operand_levels(call)
+    numbers = (*data.numerators, attributes(call).get("pad_value", 0))
     least, most = min(numbers), max(numbers)
-    q = attrs["weight_zero_point"].numerators(weight).reshape(len(weight), -1)
+    q = stored.zero_point.numerators(weight).reshape(len(weight), -1)
     up, down = (f(q, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
     return up * least + down * most, up * most + down * least
 

@@ -17,7 +17,7 @@ from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.dialect.batch_matmul import BATCH_DENSE
-from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import (
     fits_bytes,
@@ -33,7 +33,6 @@ from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature, signature_text
-from stages.kernels.terms import encoding_of
 from stages.kinds import Model, Table
 from stages.nodes import Call
 from stages.synthesizing.bodies import body_of
@@ -153,9 +152,7 @@ def _problems(model: Model) -> set[Problem]:
 
 
 def _problem(call: Call) -> Problem:
-    data, weight = (dtype_of(argument.ty) for argument in call.args)
-    encoding = encoding_of(weight, attributes(call)["weight_zero_point"])
-    return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
+    return Problem.of(*operand_levels(call))
 
 
 def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:
