@@ -42,7 +42,9 @@ def weight_grid(
     others = tuple(i for i in range(values.ndim) if i != axis)
     if encoding == "asymmetric":
         made = activation_grid(min(float(values.min()), 0), max(float(values.max()), 0), encoding)
-        return _grid(max(float(made.factor), float(smallest.max())), made.point, made.dtype)
+        return _grid(
+            max(float(made.factor), float(smallest.max())), made.tensor_zero_point, made.dtype
+        )
     largest = np.abs(values).max(axis=others, keepdims=True).astype(np.float64)
     if not per_channel:
         largest = largest.max(keepdims=True).reshape(())

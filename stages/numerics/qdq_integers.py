@@ -58,7 +58,7 @@ def _move_call(graph: QdqRewriter, variable: Var, call: Call) -> None:
         if all(each is not None and each.grid.same(first.grid) for each in operands):
             _note(graph, variable, _on(graph, call), first.grid)
     elif name == names.RELU:
-        low, high = max(first.grid.limits[0], first.grid.point), first.grid.limits[1]
+        low, high = max(first.grid.limits[0], first.grid.tensor_zero_point), first.grid.limits[1]
         clipped = relax.op.clip(first.value, low, high)
         is_idle = low == first.grid.limits[0]
         _note(graph, variable, first.value if is_idle else clipped, first.grid)
@@ -113,7 +113,7 @@ def same_or_lut(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Va
     entries = OPERATORS[str(quantize.op.name)].meaning(
         values[variable],
         np.asarray(out.factor),
-        np.asarray(out.point, storage_dtype(out.dtype)),
+        np.asarray(out.tensor_zero_point, storage_dtype(out.dtype)),
         **attributes(quantize),
     )
     name = str(result.name)

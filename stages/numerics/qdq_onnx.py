@@ -68,7 +68,7 @@ def _bounds(graph: QdqRewriter, variable: Var, out: Grid) -> tuple[int, int] | N
     if call is None or not graph.is_read_once(variable):
         return None
     if is_op(call, names.RELU):
-        return out.point, out.limits[1]
+        return out.tensor_zero_point, out.limits[1]
     if is_op(call, names.CLIP):
         low, high = out.quantize(np.array([float(each.value) for each in call.args[1:]]))
         return int(low), int(high)

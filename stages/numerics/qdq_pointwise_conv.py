@@ -36,7 +36,7 @@ _KEPT = (linear_quantizers.dequantize_linear.name, *names.RESHAPES)
 
 def block_of(graph: QdqGraph, product: Product) -> int | None:
     """How many channels of a product are added up before the next ones; None if nobody knows."""
-    if not product.is_conv or product.weight.grid.offset != 0:
+    if not product.is_conv or product.weight.grid.common_zero_point != 0:
         return None
     attrs, weight = product.call.attrs, shape_of(product.weight.value.ty)
     is_pixel = weight[2:] == (1, 1) and not any(int(n) for n in attrs.padding)
@@ -119,9 +119,9 @@ def attributes_of(data: Grid, out: Grid, block: int) -> dict[str, Any]:
     return {
         "block": block,
         "data_scale": float(data.factor),
-        "data_zero_point": data.point,
+        "data_zero_point": data.tensor_zero_point,
         "scale": float(out.factor),
-        "zero_point": out.point,
+        "zero_point": out.tensor_zero_point,
         "low": low,
         "high": high,
     }

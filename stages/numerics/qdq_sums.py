@@ -46,7 +46,7 @@ class Product:
     def sums(self, graph: QdqGraph, bias: Var | None) -> Var:
         """Emit the accumulators, with an int32 bias [O] added."""
         operands = (graph.builder, self.layer, self.data.value, self.weight.value, bias)
-        data, weight = self.data.grid.point, self.weight.grid.offset or 0
+        data, weight = self.data.grid.tensor_zero_point, self.weight.grid.common_zero_point or 0
         if not self.is_conv:
             return qlinear.product(*operands, data_zero_point=data, weight_zero_point=weight)
         attrs = self.call.attrs
@@ -75,7 +75,11 @@ def product_of(graph: QdqGraph, variable: Var) -> Product | None:
 
 def _fits(product: Product) -> bool:
     data, weight = product.data.grid, product.weight.grid
-    if not data.is_per_tensor or {data.dtype, weight.dtype} - _NARROW or weight.offset is None:
+    if (
+        not data.is_per_tensor
+        or {data.dtype, weight.dtype} - _NARROW
+        or weight.common_zero_point is None
+    ):
         return False
     shape = shape_of(product.weight.value.ty)
     if is_op(product.call, CONV):

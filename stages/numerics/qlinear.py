@@ -92,7 +92,13 @@ def rescaled(to: BindingTarget, layer: str, accumulator: Var, factor: Array, out
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
     fits = bool(np.all(np.abs(factor) <= 0.5))  # accumulators have 32 bits
     call = rescale(
-        accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype, fits=fits
+        accumulator,
+        scale,
+        zero_point=out.tensor_zero_point,
+        low=low,
+        high=high,
+        dtype=out.dtype,
+        fits=fits,
     )
     return to.emit(call, f"{layer}.rescale")
 
@@ -132,7 +138,7 @@ def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid,
         kernel=[height, width],
         strides=[1, 1],
         padding=[0, 0, 0, 0],
-        zero_point=grid_in.point,
+        zero_point=grid_in.tensor_zero_point,
     )
     size = np.float32(height * width)
     factor = np.asarray(grid_in.factor / (out.factor * size), np.float32)
@@ -151,7 +157,7 @@ def average(
     call = onnx_elementwise.quantize_inside(
         divided,
         to.tensor(f"{layer}.scale", out.scale.reshape(())),
-        zero_point=out.point,
+        zero_point=out.tensor_zero_point,
         low=low,
         high=high,
         dtype=out.dtype,
@@ -177,7 +183,7 @@ def average_of_floats(
     out = grids[1]
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
-    point = to.tensor(f"{layer}.out_zero_point", np.array(out.point, out.dtype))
+    point = to.tensor(f"{layer}.out_zero_point", np.array(out.tensor_zero_point, out.dtype))
     call = linear_quantizers.quantize_linear(divided, scale, point, low=low, high=high)
     return to.emit(call, f"{layer}.quantized")
 
@@ -188,7 +194,7 @@ def _divided(
 ) -> Var:  # fmt: skip
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
     scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
-    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
+    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.tensor_zero_point, grid.dtype))
     sums = to.emit(linear_quantizers.dequantize_linear(data, scale, zero_point), f"{layer}.float")
     for kernel, strides, padding in windows:
         call = onnx_layers.window_sum2d(
@@ -205,7 +211,7 @@ def softmax(to: BindingTarget, layer: str, data: Var, grid: Grid, out: Grid) -> 
         data,
         to.tensor(f"{layer}.table", entries),
         levels=float(np.floor(np.float32(1) / out.factor)),
-        zero_point=out.point,
+        zero_point=out.tensor_zero_point,
     )
     return to.emit(call, layer)
 
@@ -220,9 +226,9 @@ def add(
     the innermost axis. Its compiler fuses the first product of the zero points' sum.
     """
     ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
-    points = [np.float32(each.point + offset) for each in grids]
+    points = [np.float32(each.tensor_zero_point + offset) for each in grids]
     moved = NUMPY.multiply_add(ratios[0], points[0], np.float32(ratios[1] * points[1]))
-    fixed = np.asarray(np.float32(out.point + offset) - moved, np.float32)
+    fixed = np.asarray(np.float32(out.tensor_zero_point + offset) - moved, np.float32)
     factors = [
         to.tensor(f"{layer}.{side}_ratio", ratio)
         for side, ratio in zip(("lhs", "rhs"), ratios, strict=True)
@@ -281,9 +287,9 @@ def multiply(
         lhs,
         rhs,
         to.tensor(f"{layer}.ratio", ratio),
-        lhs_zero_point=grids[0].point,
-        rhs_zero_point=grids[1].point,
-        zero_point=out.point,
+        lhs_zero_point=grids[0].tensor_zero_point,
+        rhs_zero_point=grids[1].tensor_zero_point,
+        zero_point=out.tensor_zero_point,
         low=low,
         high=high,
         offset=offset,

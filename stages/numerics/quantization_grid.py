@@ -34,13 +34,13 @@ class Grid:
         return self.is_per_tensor and self.dtype in BYTES
 
     @property
-    def offset(self) -> int | None:
+    def common_zero_point(self) -> int | None:
         """The zero point where there is one for the whole tensor, else None."""
         points = np.unique(self.zero_point)
         return int(points[0]) if points.size == 1 else None
 
     @property
-    def point(self) -> int:
+    def tensor_zero_point(self) -> int:
         """The zero point of a per-tensor grid."""
         return int(self.zero_point.item())
 
@@ -59,7 +59,8 @@ class Grid:
         return (
             self.is_per_tensor
             and other.is_per_tensor
-            and (self.dtype, self.factor, self.point) == (other.dtype, other.factor, other.point)
+            and (self.dtype, self.factor, self.tensor_zero_point)
+            == (other.dtype, other.factor, other.tensor_zero_point)
         )
 
     def along(self, axis: int, rank: int) -> bool:
@@ -108,12 +109,18 @@ class Grid:
         """The integers nearest to float32 values, per tensor: ONNX's QuantizeLinear (int64)."""
         low, high = self.limits
         rounded = np.rint(np.asarray(values, np.float32) / self.factor)
-        bounded = np.clip(np.nan_to_num(rounded, nan=-np.inf), low - self.point, high - self.point)
-        return np.asarray(bounded.astype(np.int64) + self.point)
+        bounded = np.clip(
+            np.nan_to_num(rounded, nan=-np.inf),
+            low - self.tensor_zero_point,
+            high - self.tensor_zero_point,
+        )
+        return np.asarray(bounded.astype(np.int64) + self.tensor_zero_point)
 
     def dequantize(self, values: Array) -> Array:
         """What integers mean, per tensor: float32."""
-        return np.asarray((values.astype(np.int64) - self.point).astype(np.float32) * self.factor)
+        return np.asarray(
+            (values.astype(np.int64) - self.tensor_zero_point).astype(np.float32) * self.factor
+        )
 
 
 def grid(scale: Array, zero_point: Array, dtype: str | None = None) -> Grid:

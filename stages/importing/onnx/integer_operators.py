@@ -54,7 +54,7 @@ def output_grid(builder: OnnxBuilder, node: Node, scale: int, zero_point: int, l
 
 def _weights(builder: OnnxBuilder, tensor: str, grid: Grid, shape: Sequence[int]) -> Any:
     """Weights in a shape, with zero points that vary already subtracted (int16)."""
-    if grid.offset is not None:
+    if grid.common_zero_point is not None:
         if builder.is_constant(tensor):
             return builder.read(tensor, shape)
         return builder.reshaped(builder.read(tensor), shape, f"{tensor}.view")
@@ -85,7 +85,7 @@ def _sums(
         _weights(builder, weight, points[1], image.image_shape(weight_shape)),
         bias,
         data_zero_point=points[0],
-        weight_zero_point=points[1].offset or 0,
+        weight_zero_point=points[1].common_zero_point or 0,
         strides=windows.strides,
         padding=windows.pads,
         dilation=windows.dilations,
@@ -107,7 +107,7 @@ def qlinear_conv(builder: OnnxBuilder, node: Node) -> Any:
         raise UnsupportedError(f"has {weight.scale.size} scales for {channels} channels")
     out = output_grid(builder, node, 6, 7, builder.dtype(x))
     bias = builder.read(node.inputs[8], (channels,)) if node.has(8) else None
-    sums, image = _sums(builder, node, builder.read(x), w, bias, (data.point, weight))
+    sums, image = _sums(builder, node, builder.read(x), w, bias, (data.tensor_zero_point, weight))
     factor = qlinear.output_factor(data, weight, out)
     result = qlinear.rescaled(builder, node.layer, sums, factor, out)
     return image.from_image(builder, qlinear.nchw(builder, result, node.layer), node.layer)

@@ -194,12 +194,18 @@ def qgemm(builder: OnnxBuilder, node: Node) -> Any:
     layer = node.layer
     left = byte_grid(builder, node, 1, 2, _bytes(builder, node.inputs[0]))
     right = grid_at(builder, node, 4, 5, _bytes(builder, node.inputs[3]))
-    if right.offset is None:
+    if right.common_zero_point is None:
         raise UnsupportedError("has weights with several zero points")
     a, b = matrices(builder, node, (node.inputs[0], node.inputs[3]))
     bias = builder.read(node.inputs[6]) if node.has(6) else None
     sums = qlinear.product(
-        builder, layer, a, b, bias, data_zero_point=left.point, weight_zero_point=right.offset
+        builder,
+        layer,
+        a,
+        b,
+        bias,
+        data_zero_point=left.tensor_zero_point,
+        weight_zero_point=right.common_zero_point,
     )
     alpha = float(node.attributes.get("alpha", 1.0))
     if node.has(7):

@@ -120,12 +120,12 @@ def test_zero_is_on_the_grid_and_the_range_is_covered(
 ) -> None:
     grid = activation_grid(-below, above, encoding)
     low, high = grid.limits
-    assert low <= grid.point <= high
-    assert grid.dequantize(np.asarray(grid.point)) == 0
+    assert low <= grid.tensor_zero_point <= high
+    assert grid.dequantize(np.asarray(grid.tensor_zero_point)) == 0
     assert grid.dequantize(np.asarray(low)) <= -below + 0.51 * float(grid.factor)
     assert grid.dequantize(np.asarray(high)) >= above - 0.51 * float(grid.factor)
     if encoding == "symmetric":
-        assert (grid.point, grid.dtype) == (0, "int8")
+        assert (grid.tensor_zero_point, grid.dtype) == (0, "int8")
     assert np.isfinite(grid.factor) and grid.factor > 0
 
 
@@ -161,7 +161,7 @@ def test_asymmetric_weights_have_one_zero_point() -> None:
     grid = weight_grid(values, 0, "asymmetric", False, np.zeros(4))
     stored = quantized(values, grid)
     assert (grid.dtype, stored.dtype) == ("uint8", np.uint8)
-    real = (stored.astype(np.float64) - grid.point) * float(grid.factor)
+    real = (stored.astype(np.float64) - grid.tensor_zero_point) * float(grid.factor)
     assert np.abs(real - values).max() <= 0.5001 * float(grid.factor)
 
 
