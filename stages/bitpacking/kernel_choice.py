@@ -53,15 +53,15 @@ def choose(
 def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, as its data lie.
 
-    Layers of levels that legalizing has given to kernels of stored bits are not among them: for
-    these it has chosen.
+    Layers that legalizing has given to kernels of stored bits are not among them: for these it has
+    chosen.
     """
     layers = layers_of(graph, options)
     phased = in_phases(graph, layers, offers)
     return {
         one.name: subject_of(one, offers, phased)
         for one in layers.values()
-        if not (one.of_levels and str(one.call.op.name) in ON_BITS)
+        if str(one.call.op.name) not in ON_BITS
     }
 
 

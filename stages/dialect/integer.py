@@ -33,11 +33,15 @@ def _conv2d_meaning(
     pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Array:
     """Convolution of numerators; padded positions have the numerator `pad_value`.
 
     The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
+    `of_levels` says that it comes from between simulated quantizers: its data are levels that
+    nothing but layers read, and what becomes of its sums are levels or floats. It changes no value.
     """
+    del of_levels
     padded = pad_spatial(numerators(data, data_zero_point_x2), padding, pad_value)
     filters = numerators(weight, weight_zero_point_x2)
     return convolve(padded, filters, strides, groups, dilation, dtype)
@@ -50,8 +54,13 @@ def _dense_meaning(
     data_zero_point_x2: int,
     weight_zero_point_x2: int,
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Array:
-    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O]."""
+    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O].
+
+    `of_levels` is that of `conv2d`.
+    """
+    del of_levels
     a = numerators(data, data_zero_point_x2).astype(np.float64)
     w = numerators(weight, weight_zero_point_x2).astype(np.float64)
     return (a @ w.T).astype(dtype)

@@ -8,20 +8,12 @@ called `products`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any, TypeGuard
 
 from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
-from stages.kernels.packed_depthwise import MAX_TAPS
-from stages.kernels.packing import round_up
-from stages.kernels.selection import weight_limit_of
-from stages.kernels.widened_windows import widened
-from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Function
 
 PLAIN = "plain"
@@ -36,11 +28,6 @@ TILES = "tiles"
 """That of a function that transforms pictures for Winograd's products."""
 MATRICES = "matrices"
 """That of a function that packs weights which are computed."""
-FLOAT_SOURCES = ("qonnx", "simulated")
-"""Numerics whose models are float graphs, quantized by the stage that carries the name."""
-
-MAX_PLANES = 3
-"""Kernels of stored bits exist for up to three of each operand."""
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 """Convolutions and matrix products of levels or bytes, whatever computes them."""
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
@@ -97,12 +84,6 @@ def is_linear(expr: object) -> TypeGuard[Call]:
     return any(is_op(expr, name) for name in LINEAR)
 
 
-def is_prequantized(model: Model) -> bool:
-    """Whether a model's operators are integer ones from the start."""
-    numerics = model.module["main"].attrs.get("numerics")
-    return numerics is not None and str(numerics) not in FLOAT_SOURCES
-
-
 def is_reshape(expr: Expr) -> bool:
     """Whether an expression names the memory of another tensor anew."""
     return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in RESHAPES
@@ -113,73 +94,9 @@ def is_of_levels(function: Function) -> bool:
     return str(function.attrs["composite"]) not in (PLAIN, PRODUCTS)
 
 
-def takes_depthwise(call: Call, weight: Array | None) -> bool:
-    """Whether a convolution of levels, whose weights [C, KH, KW, 1] are numerators or have them, is
-    one of every channel on its own that a kernel with taps side by side computes.
-
-    What surrounds the picture must have a level.
-    """
-    if weight is None or not is_op(call, "relax.qnn.conv2d"):
-        return False
-    attrs, groups = attributes(call), attributes(call).get("groups", 1)
-    is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
-    point = attrs["data_zero_point_x2"]
-    is_level = factor(point) == 1 and 0 <= point // 2 <= 255 and attrs.get("pad_value", 0) == 0
-    is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
-    return is_own and is_level and is_small and fits_bytes(call, weight)
-
-
 def has_own(call: Call) -> bool:
     """Whether every output channel of a convolution has a single channel of the input."""
     return attributes(call).get("groups", 1) > 1 and shape_of(call.args[1].ty)[-1] == 1
-
-
-def takes_products(call: Call, weight: Array | None) -> bool:
-    """Whether a micro-kernel of products of bytes can compute a convolution or matrix product.
-
-    `weight` is its constant weights, whose numerators must be differences of two bytes. Where these
-    are no bytes, its windows are widened, and must not be too large for that.
-    """
-    if weight is None or not _has_form(call):
-        return False
-    limit = _weight_limit(call, weight)
-    if limit <= BYTE_LIMIT:
-        return True
-    pixel = round_up(weight.shape[-1], WORD_BYTES)
-    windows = widened(1, weight.shape[1:-1] or (1, 1), 1, pixel)
-    return limit <= SPAN_LIMIT and windows.stays_near
-
-
-def fits_bytes(call: Call, weight: Array) -> bool:
-    """Whether the numerators of constant weights are signed bytes."""
-    return _weight_limit(call, weight) <= BYTE_LIMIT
-
-
-def _weight_limit(call: Call, weight: Array) -> int:
-    """`weight_limit_of` the numerators of a product's constant weights."""
-    return weight_limit_of(numerators(weight, attributes(call)["weight_zero_point_x2"]))
-
-
-def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:
-    """Why a product of levels and stored weights cannot be computed on their bits, or None."""
-    bits = int(stored.lstrip("uint"))
-    if max(int(data.lstrip("uint")), bits) > MAX_PLANES:
-        return f"it has more than {MAX_PLANES} bits"
-    if attrs.get("groups", 1) != 1:
-        return "it is a grouped convolution"
-    point = attrs["weight_zero_point_x2"]
-    if point and (point != (1 << bits) - 1 or stored.startswith("int")):
-        return f"its weights have the zero point {point / 2}, neither 0 nor the middle of the range"
-    return None
-
-
-def takes_bits(call: Call, weight: Array | None) -> bool:
-    """Whether a kernel of stored bits can compute a product; `takes_products` accepts it too."""
-    if weight is None or not _has_form(call):
-        return False
-    data, stored = (dtype_of(argument.ty) for argument in call.args)
-    is_one = shape_of(call.ty)[0] == 1  # planes are of one picture
-    return is_one and data.startswith("uint") and not bits_obstacle(data, stored, attributes(call))
 
 
 def is_float_product(call: Expr | None) -> bool:
@@ -207,13 +124,13 @@ def is_product(call: Expr) -> bool:
         return True
     if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
         return True
-    if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
+    if not has_kernel_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     return data.startswith("uint") and weight in ("int8", "int16")
 
 
-def _has_form(call: Expr) -> TypeGuard[Call]:
+def has_kernel_form(call: Expr) -> TypeGuard[Call]:
     """No dilation, no channels on their own; activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.

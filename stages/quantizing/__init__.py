@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from stages.dialect.float_linear import Half
-from stages.graph.composites import is_prequantized
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.graph.simplify_graph import SimplifyGraph
 from stages.kinds import Model
@@ -31,6 +30,8 @@ from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 __all__ = ["check", "passes", "run"]
 
 DEFAULT = QuantizeOptions()
+FLOAT_SOURCES = ("qonnx", "simulated")
+"""Numerics of float graphs with quantizers."""
 
 WITH_QUANTIZERS: Passes = (
     PassRow(
@@ -99,6 +100,15 @@ PREQUANTIZED: Passes = (
     ),
 )
 """The passes of a model that comes with integer operators, or with floats alone."""
+
+
+def is_prequantized(model: Model) -> bool:
+    """Whether a model comes with integer operators, or with floats alone.
+
+    No later stage asks: layers between simulated quantizers are marked `of_levels`.
+    """
+    numerics = model.module["main"].attrs.get("numerics")
+    return numerics is not None and str(numerics) not in FLOAT_SOURCES
 
 
 def passes(model: Model, options: QuantizeOptions = DEFAULT) -> Passes:

@@ -67,6 +67,7 @@ def matmul(context: Context, call: Call) -> Value:
         _weight_tensor(context, weight, matrix),
         data_zero_point_x2=data.zero_point_x2,
         weight_zero_point_x2=weight.zero_point_x2,
+        of_levels=True,
     )
     return _accumulate(context, data, weight, unit, matrix, False, call)
 
@@ -98,6 +99,7 @@ def _convolve(
         data_zero_point_x2=data.zero_point_x2,
         weight_zero_point_x2=weight.zero_point_x2,
         pad_value=0,
+        of_levels=True,
     )
     return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding), call)
 

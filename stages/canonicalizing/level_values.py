@@ -1,45 +1,85 @@
-"""What stays float in a network with quantizers, beside what its composites compute.
+"""Which values composites of levels compute, in any network.
 
-Composites of quantized layers know floats in two places: between a picture of the user's and
-its quantizer, and between an accumulator and an output. There they are steps, one value for all or
-one per channel, on tensors with their channels last, and a sum with a float picture of whole blocks
-of channels, such as a residual that nobody quantizes. Everything else in float is an island: a
-convolution of floats and what follows it up to the next quantizer.
+Levels are the small integers between simulated quantizers. A layer that reads them is marked
+`of_levels`, and some operators compute on nothing else; integers that these are computed from, or
+that become of them, are of levels too.
+
+Composites of levels know floats in two places: between a picture of the user's and its quantizer,
+and between an accumulator and an output. There they are steps, one value for all or one per
+channel, on tensors with their channels last, and a sum with a float picture of whole blocks of
+channels, such as a residual that nobody quantizes. All else is computed elsewhere: what comes with
+integers of its own arithmetic, a convolution of floats and what follows it up to the next
+quantizer, an output that is a copy.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from stages.canonicalizing.copy_shared_outputs import copies_of
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.names import QNN_RESUM
+from stages.dialect.names import (
+    QNN_ADD,
+    QNN_DEQUANTIZE,
+    QNN_QUANTIZE,
+    QNN_REQUANTIZE,
+    QNN_RESUM,
+    QNN_SATURATE,
+)
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
+from stages.graph.layer_forms import is_level_layer
 from stages.kernels.signature import BLOCK
 from stages.nodes import Call, Function, Var, VarBinding
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
-
+OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE, QNN_ADD)
+"""Operators that give levels, or sums of them, and nothing else."""
 PRODUCTS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Where the axes of a picture go whose channels are moved last, or back."""
 
 
-def islands(function: Function) -> set[Var]:
-    """The variables of `main` that are computed in float islands."""
-    return Islands(function).found
+def level_values(main: Function) -> set[Var]:
+    """The variables of `main` that composites of levels compute."""
+    levels = integers_of_levels(main)
+    return _Floats(main, levels).found - copies_of(main) if levels else set()
 
 
-class Islands:
-    """What is found from `main`'s first binding to its last, and back for what only islands read
-    of a picture."""
+def integers_of_levels(main: Function) -> set[Var]:
+    """Levels, and all integers that these are computed from or become, graph inputs included."""
+    tensors = set(main.params[int(main.attrs["num_input"]) :])
+    found, joined = set[Var](), list[set[Var]]()
+    for binding in bindings_of(main):
+        call, variables = binding.value, {binding.var, *variables_in(binding.value)}
+        integers = {v for v in variables - tensors if not _is_float(v)}
+        joined.append(integers)
+        if any(is_op(call, name) for name in OF_LEVELS) or is_level_layer(call):
+            found |= integers
+    size = -1
+    while size < len(found):
+        size = len(found)
+        for integers in joined:
+            if not integers.isdisjoint(found):
+                found |= integers
+    return found
 
-    def __init__(self, function: Function) -> None:
-        count = int(function.attrs["num_input"])
-        inputs, self.tensors = set(function.params[:count]), set(function.params[count:])
+
+def _is_float(variable: Var) -> bool:
+    return all("float" in dtype_of(kind) for kind in tensor_types(variable.ty))
+
+
+class _Floats:
+    """What is found from `main`'s first binding to its last, and back for the floats that begin
+    with a picture: composites of levels compute those that lead to a quantizer alone."""
+
+    def __init__(self, main: Function, levels: set[Var]) -> None:
+        count = int(main.attrs["num_input"])
+        inputs, self.tensors = set(main.params[:count]), set(main.params[count:])
+        self.levels = levels
         self.pictures, self.heads = set(inputs), set(inputs)
         """Graph inputs, reshaped at most; what quantizers begin with, those with their channels
         moved last or exact sums, and these with steps behind."""
@@ -51,22 +91,30 @@ class Islands:
         """Those, made float, that nothing else is computed of."""
         self.tails: set[Var] = set()
         """Those, moved back to the source's layout or reshaped at most."""
-        self.found: set[Var] = set()
-        bindings = [b for b in bindings_of(function) if b.var not in outputs_of(function)]
-        self.readers = Counter(v for b in bindings_of(function) for v in variables_in(b.value))
+        self.elsewhere: set[Var] = set()
+        bindings = [b for b in bindings_of(main) if b.var not in outputs_of(main)]
+        self.readers = Counter(v for b in bindings_of(main) for v in variables_in(b.value))
         for binding in bindings:
             self._forward(binding)
+        quantized = set[Var]()
+        """Variables that lead to a quantizer."""
         for binding in reversed(bindings):
-            if binding.var in self.found:
-                self.found |= self._read(binding) & self.heads - inputs
+            variable, read = binding.var, self._read(binding)
+            if variable in self.heads and variable not in quantized:
+                self.elsewhere.add(variable)
+            if variable in self.elsewhere:
+                self.elsewhere |= read & self.heads - inputs
+            elif variable in self.heads or variable in self.levels:
+                quantized |= read
+        self.found = {b.var for b in bindings} - self.elsewhere
 
     def _read(self, binding: VarBinding) -> set[Var]:
         return set(variables_in(binding.value)) - self.tensors
 
     def _forward(self, binding: VarBinding) -> None:
         variable, call, read = binding.var, binding.value, self._read(binding)
-        if not all("float" in dtype_of(kind) for kind in tensor_types(variable.ty)):
-            self.found |= read & (self.tails - self.sums)  # a quantizer takes channels last
+        if variable in self.levels:
+            self.elsewhere |= read & (self.tails - self.sums)  # a quantizer takes channels last
             if str(call.op.name).endswith(PRODUCTS):
                 self.products.add(variable)
             return
@@ -74,8 +122,10 @@ class Islands:
         is_transposed = is_op(call, "relax.permute_dims")
         is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)
-        is_real = is_op(call, "relax.qnn.dequantize")
-        if is_real or (is_step and read <= self.sums) or self._is_added(call, read):
+        is_real = is_op(call, QNN_DEQUANTIZE) and read <= self.levels
+        if not _is_float(variable):
+            self.elsewhere.add(variable)
+        elif is_real or (is_step and read <= self.sums) or self._is_added(call, read):
             self.sums.add(variable)
             self.tails.add(variable)
             before = self.products if is_real else self.alone
@@ -90,7 +140,7 @@ class Islands:
         elif is_step and read <= self.heads:
             self.heads.add(variable)
         else:
-            self.found.add(variable)
+            self.elsewhere.add(variable)
             if is_op(call, QNN_RESUM):  # its quantizer takes the steps behind it along
                 self.heads.add(variable)
 
@@ -103,7 +153,7 @@ class Islands:
             return False
         is_whole = len(call.ty.shape) == 4 and shape_of(call.ty)[-1] % BLOCK == 0
         waits = any(v in self.alone and self.readers[v] == 1 for v in read)
-        return is_whole and waits and read <= self.sums | self.found
+        return is_whole and waits and read <= self.sums | self.elsewhere
 
     def _is_step(self, call: Call) -> bool:
         """Whether an operator is arithmetic with one constant, or with one per channel."""
