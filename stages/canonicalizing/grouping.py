@@ -1,18 +1,18 @@
 """Which bindings form one composite: a main operator and the epilogue that follows it.
 
-Bindings are taken in order, in any network. Each opens a composite or joins one that computes an
-operand of it:
+Bindings are taken in order, in any network. Each opens a composite, or joins one that computes an
+operand of it. What reads an accumulator joins it; a value that may be stored ends its composite
+where it has several readers or is an output. What a composite may hold depends on what it is of:
 
-- What reads an accumulator of levels joins it: no accumulator is stored.
-- Any other value that is read once may be joined; one with several readers, or an output, ends its
-  composite.
+- One of levels (`level_values.py`) never stores an accumulator: whatever reads one joins, whatever
+  its shape. It may have several results, so that it goes on from a value that it also stores, and
+  writes levels of two widths in one pass. Of products that can change places the one with more to
+  multiply is made the last: beside its products an epilogue takes less time than beside those of a
+  1x1 convolution.
+- Any other has one result. It takes what computes position by position, so a convolution has its
+  bias, rounding and activation along; a reduction joins one that does nothing else. A widening is
+  done where its result is read, so that no wider tensor is stored.
 
-Two kinds of composite differ in what they hold. One of levels (`level_values.py`) takes whatever
-follows its main operator, and may have several results. Of products that can change places the one
-with more to multiply is made the last: beside its products an epilogue takes less time than beside
-those of a 1x1 convolution. Any other composite has one result. It takes what computes position by
-position, so a convolution has its bias, rounding and activation along; a reduction joins one that
-does nothing else. A widening is done where its result is read, so that no wider tensor is stored.
 What only names the same memory anew (a reshape) is no composite at all.
 """
 
@@ -109,21 +109,13 @@ class _Grouping:
     def _of_levels(self, binding: VarBinding) -> Group:
         """The composite of levels that a binding joins, or a new one."""
         name, operands = operator_name(binding.value), variables_in(binding.value)
-        hosts = [self.home[v] for v in operands if self._is_joined(v)]
+        hosts = [self.home[v] for v in operands if v in self.levels and v in self.home]
         if name in MAIN or not hosts:
             kind = name.removeprefix("relax.").replace(".", "_") if name in MAIN else "elementwise"
             return self._opened(kind, binding)
         place = self._heaviest_last(hosts)
         is_waiting = any(v not in self.levels and v not in self.params for v in operands)
         return self._last(place) if is_waiting else place
-
-    def _is_joined(self, variable: Var) -> bool:
-        """Whether what reads a value of levels joins its composite: an accumulator, which is not
-        stored, a float on its way to or from one, or what nothing else reads."""
-        if variable not in self.levels or variable not in self.home:
-            return False
-        is_stored = dtype_of(variable.ty) not in ("int32", "float32")
-        return not is_stored or len(self.readers[variable]) == 1
 
     def _heaviest_last(self, hosts: Sequence[Group]) -> Group:
         """The last of some composites, once the one that multiplies most is put there, if it can
