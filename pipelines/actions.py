@@ -100,26 +100,26 @@ def check(module: str, given: dict[str, Any]) -> None:
 @plain_errors
 def verify(plan: Plan) -> dict[str, Any]:
     """Replay the golden vectors in the package; note the result beside the artifacts."""
-    from pipelines import verifying
+    from pipelines.evaluation import verification
 
-    return verifying.build(plan)
+    return verification.build(plan)
 
 
 @asked
 def is_verified(plan: Plan) -> bool:
     """Whether this very package was verified before."""
-    from pipelines import verifying
+    from pipelines.evaluation import verification
 
-    return verifying.is_current(plan)
+    return verification.is_current(plan)
 
 
 def verdict(plan: Plan) -> str | None:
     """What was said of a package when it was verified; nothing where that cannot be read."""
-    from pipelines import verifying
+    from pipelines.evaluation import verification
     from pipelines.store.manifest import DamagedError
 
     try:
-        return verifying.said(plan)
+        return verification.said(plan)
     except (DamagedError, OSError, ValueError, KeyError):
         return None
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import actions, graph, hints, menu, words
+from pipelines import actions, command_words, doit_tasks, hints, menu
 from pipelines.builds import plan
 from pipelines.errors import UserError
 from pipelines.output.build_progress import Progress
@@ -25,7 +25,7 @@ INTERRUPTED = "interrupted; what was finished is kept, and the same command goes
 class Codec:
     """What doit's database is read as and written as: nothing."""
 
-    def encode(self, data: Any) -> str:
+    def encode(self, data: object) -> str:
         """Return no text."""
         del data
         return ""
@@ -41,12 +41,12 @@ class Session:
     """One call of doit."""
 
     plan: plan.Plan | None
-    arguments: dict[str, Any]
+    arguments: doit_tasks.Given
     config: dict[str, Any]
 
-    def tasks(self) -> Iterator[graph.Task]:
+    def tasks(self) -> Iterator[doit_tasks.Task]:
         """Yield every task."""
-        yield from graph.tasks(self.plan, self.arguments)
+        yield from doit_tasks.tasks(self.plan, self.arguments)
 
 
 def open_session(argv: Sequence[str]) -> Session:
@@ -55,8 +55,8 @@ def open_session(argv: Sequence[str]) -> Session:
 
     hints.check(argv, VARIABLES)
     variables = overrides.parse(argv, VARIABLES)
-    names = words.named(argv)
-    words.check(names, variables)
+    names = command_words.named(argv)
+    command_words.check(names, variables)
     word = names[0] if names else ""
     sys.excepthook = _quiet_interrupt
     # Infinities and NaN are found where they matter, and said in a sentence with the layer's name.

@@ -6,19 +6,22 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from pipelines import exit_status
 from pipelines.errors import CheckError, UserError, of_disk
 from pipelines.exit_status import CheckFailed, MistakeFailed
 from stages.errors import StageError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
+
+def plain_errors(action: Callable[P, R]) -> Callable[P, R | CheckFailed | MistakeFailed | None]:
     """Turn what is worded already into a failure of the task; the rest stays a traceback."""
 
     @functools.wraps(action)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R | CheckFailed | MistakeFailed | None:
         try:
             return action(*args, **kwargs)
         except CheckError as error:
@@ -38,11 +41,11 @@ def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def asked(question: Callable[..., bool]) -> Callable[..., bool]:
+def asked(question: Callable[P, bool]) -> Callable[P, bool]:
     """Answer no where a file cannot be read: the task then runs into the same, and says it."""
 
     @functools.wraps(question)
-    def answer(*args: Any, **kwargs: Any) -> bool:
+    def answer(*args: P.args, **kwargs: P.kwargs) -> bool:
         try:
             return question(*args, **kwargs)
         except UserError:
@@ -55,11 +58,11 @@ def asked(question: Callable[..., bool]) -> Callable[..., bool]:
     return answer
 
 
-def cleaning(action: Callable[..., None]) -> Callable[..., None]:
+def cleaning(action: Callable[P, None]) -> Callable[P, None]:
     """End with one sentence where the disk refuses: what cleans has no reporter."""
 
     @functools.wraps(action)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             action(*args, **kwargs)
         except OSError as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from doit.cmd_base import DodoTaskLoader
 from doit.cmd_help import Help as HelpOfDoit
 
-from pipelines import exit_status, menu, words
+from pipelines import command_words, exit_status, menu
 from pipelines.errors import cut, nearest
 
 _WIDTH = 20
@@ -26,7 +25,7 @@ class Help(HelpOfDoit):
     doc_purpose = "what bitkiln's commands do: doit help, doit help build"
     doc_usage = "[COMMAND]"
 
-    def execute(self, params: Any, args: Sequence[str]) -> int:
+    def execute(self, params: Mapping[str, object], args: Sequence[str]) -> int:
         """Print a page; the exit status."""
         if not args:
             print(front())
@@ -74,9 +73,9 @@ def asked(argv: Sequence[str]) -> str | None:
     if "--version" in argv:
         return None
     if any(flag in argv for flag in _FLAGS):
-        named = words.named(argv)
+        named = command_words.named(argv)
         return page(menu.BY_NAME[named[0]]) if named and named[0] in menu.BY_NAME else front()
-    is_empty = not words.bare(argv) and not any("=" in word for word in argv)
+    is_empty = not command_words.bare(argv) and not any("=" in word for word in argv)
     return front() if is_empty else None
 
 
@@ -97,7 +96,7 @@ def front() -> str:
             "",
             "`doit recipes` lists the recipes. `doit help COMMAND` says what a command heeds.",
             "`doit help doit` prints doit's own options and commands, as -n and list.",
-            "README.md leads through a first build; pipelines/README.md has every command.",
+            "README.md leads through a first build, pipelines/commands/README.md through all.",
         ]
     )  # fmt: skip
 

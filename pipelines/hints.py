@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from pipelines import menu, words
+from pipelines import command_words, menu
 from pipelines.errors import UserError, cut, nearest
 
 MODEL_FILES = (".onnx", ".tflite", ".pt2", ".json")
@@ -15,12 +15,12 @@ _HELP = "`doit help` says which there are"
 
 def check(argv: Sequence[str], variables: Collection[str]) -> None:
     """Raise UserError for the first word that is no command, where doit would speak of tasks."""
-    found = words.bare(argv)
+    found = command_words.bare(argv)
     if not found:
         _alone(argv)
         return
     is_doits = found[0] in ("clean", "forget", "info")
-    if found[0] in (*words.OF_DOIT, *words.DATABASE) and not is_doits:
+    if found[0] in (*command_words.OF_DOIT, *command_words.DATABASE) and not is_doits:
         return
     for index, word in enumerate(found):
         command = menu.BY_NAME.get(word.partition(":")[0])
@@ -55,7 +55,7 @@ def _hint(argv: list[str], word: str, before: Sequence[str], variables: Collecti
         return f"'{shown}' is a recipe; say: {_line(right)}"
     if word.endswith(MODEL_FILES) and not before and Path(word).exists():
         return f"'{shown}' is a model file; say: {_line(['import', word])}"
-    near = nearest(word, (*menu.COMMAND_NAMES, *words.OF_DOIT))
+    near = nearest(word, (*menu.COMMAND_NAMES, *command_words.OF_DOIT))
     if near and not before:
         return f"no command '{shown}'; did you mean: {_line([near, *argv[place + 1 :]])}"
     if any(argument.startswith("recipe=") for argument in argv):

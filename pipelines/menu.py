@@ -1,6 +1,7 @@
 """The commands there are: what each does, what it heeds, and examples. All else reads this table.
 
-`graph` makes tasks of it, `words` refuses what a command does not heed, `help` prints it.
+`doit_tasks` makes tasks of it, `command_words` refuses what a command does not heed, and `help`
+prints it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ without_torch.hide()
 
 _TVM = ("apache-tvm", "apache-tvm-ffi")
 
-# `calibration` and `measuring` are no stages: the user's samples, and what was measured.
+# `calibration` and `measurements` are no stages: the user's samples, and what was measured.
 STAGES: tuple[Stage, ...] = (
     # A recipe that names a file has no zoo step: the file's bytes are the source.
     Stage(
@@ -55,7 +55,7 @@ STAGES: tuple[Stage, ...] = (
         tools=_TVM,
     ),
     Stage(
-        "offering",
+        "enumerating",
         "stages.synthesizing:enumerate_kernels",
         "table",
         takes={"model": "quantizing"},
@@ -67,7 +67,7 @@ STAGES: tuple[Stage, ...] = (
         "legalizing",
         "stages.legalizing:run",
         "model",
-        takes={"model": "quantizing", "offers": "offering", "choices": "measuring"},
+        takes={"model": "quantizing", "offers": "enumerating", "choices": "measurements"},
         options={"options": "LegalizeOptions"},
         hardware=True,
         has_passes=True,
@@ -85,7 +85,7 @@ STAGES: tuple[Stage, ...] = (
         "bitpacking",
         "stages.bitpacking:run",
         "model",
-        takes={"model": "canonicalizing", "offers": "offering", "choices": "measuring"},
+        takes={"model": "canonicalizing", "offers": "enumerating", "choices": "measurements"},
         options={"options": "LegalizeOptions"},
         hardware=True,
         has_passes=True,
@@ -101,10 +101,10 @@ STAGES: tuple[Stage, ...] = (
         tools=_TVM,
     ),
     Stage(
-        "tuning",
-        "stages.tuning:run",
+        "scheduling",
+        "stages.scheduling:run",
         "table",
-        takes={"model": "bitpacking", "choices": "measuring"},
+        takes={"model": "bitpacking", "choices": "measurements"},
         hardware=True,
         tools=_TVM,
     ),
@@ -115,7 +115,7 @@ STAGES: tuple[Stage, ...] = (
         takes={
             "model": "bitpacking",
             "bodies": "synthesizing",
-            "schedules": "tuning",
+            "schedules": "scheduling",
             "golden": "golden",
         },
         options={"options": "PackageOptions"},

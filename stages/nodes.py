@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tvm.ir import Call, Expr, GlobalVar, IRModule, Op, Type, Var
 from tvm.relax import Function, TensorType, Tuple, TupleGetItem, TupleType, VarBinding
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.te import Tensor
 from tvm.tirx import IterVar, PrimFunc, Stmt
 
@@ -21,8 +22,10 @@ __all__ = [
     "IRModule",
     "Index",
     "IterVar",
+    "LoopRV",
     "Op",
     "PrimFunc",
+    "SBlockRV",
     "Scalar",
     "Stmt",
     "Tensor",

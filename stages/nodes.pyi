@@ -182,7 +182,14 @@ class PrimFunc(Node):
     attrs: Mapping[str, Any]
     buffer_map: Mapping[Any, Buffer]
 
+    def script(self) -> str: ...
     def with_attr(self, name: str | Mapping[str, Any], value: Any = ...) -> PrimFunc: ...
+
+class SBlockRV(Node):
+    """A block of a function that is being scheduled."""
+
+class LoopRV(Node):
+    """A loop of a function that is being scheduled."""
 
 class IterVar(Node):
     """An axis of a tensor that TE computes."""

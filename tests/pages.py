@@ -13,7 +13,8 @@ _PARTS = ROOT / "pipelines/benchmarks/results"
 
 def _paths() -> list[Path]:
     found = [path for room in ROOMS for path in (ROOT / room).rglob("*.md")]
-    return [ROOT / "README.md", *sorted(path for path in found if path.parent != _PARTS)]
+    own = [ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md"]
+    return [*own, *sorted(path for path in found if path.parent != _PARTS)]
 
 
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in _paths()}

@@ -1,18 +1,14 @@
 """What README.md and the pages of the rooms say holds.
 
-Their commands, recipes, files and links exist; what they show of files is the files; the board, the
-instruction and the C program work; README is short enough to be read. How pages are taken apart is
-in `tests/pages.py`.
+Their commands, recipes, files and links exist; what they show of files is the files; the board and
+the instruction work; README is short enough to be read. How pages are taken apart is in
+`tests/pages.py`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +16,13 @@ import numpy as np
 import pytest
 import yaml
 
-from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import menu, verifying
-from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines import menu
 from pipelines.commands.importing import described, recipe_name
 from pipelines.documents import fields
+from pipelines.evaluation import comparison
 from pipelines.front import VARIABLES
 from pipelines.recipe import load, overrides
 from pipelines.recipe.recipe import Recipe
@@ -38,18 +32,13 @@ from stages.dialect.float_linear import departure
 from stages.importing import zoo
 from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
 from stages.layer_options import LayerOverride
-from stages.options import PACKAGE_FORMATS, ZooOptions
-from stages.packaging.files.client_files import example_c
-from stages.packaging.program.program import TensorSpec
-from tests import warm
+from stages.options import ZooOptions
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
 README = PAGES["README.md"]
 MOST_WORDS = 1500
 RECIPE = "resnet18_a2w1_rpi3"
-SMALL = "residual_block_a2w1_host"
 TASKS = {*menu.COMMAND_NAMES, "list", "help", "info"}
-PACKAGING = "stages/packaging/README.md"
 WRITTEN_BY_READERS = ("hw/boards/rock5b.yaml", "recipes/model.yaml")
 
 
@@ -168,10 +157,10 @@ def test_operators_are_those_that_are_converted() -> None:
 
 def test_verdicts_allow_what_the_page_says() -> None:
     text = section("pipelines/README.md", "Exact, close, departs")
-    assert verifying.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
-    assert verifying.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
+    assert comparison.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
+    assert comparison.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
     assert round(departure(1), 4) == 0.0087 and "0.0087 times the root of the number" in text
-    assert verifying.RARE == 1e-4 and "at most 1 of 10,000 values" in text
+    assert comparison.RARE == 1e-4 and "at most 1 of 10,000 values" in text
 
 
 def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:
@@ -248,117 +237,3 @@ def test_instruction_is_a_row() -> None:
     lanes = array_lanes(np.arange(kind.lanes * 16, dtype=np.uint8).reshape(16, kind.lanes))
     expected = registers(same.execute([lanes]))
     np.testing.assert_array_equal(registers(row.execute([lanes])), expected)
-
-
-def test_ci_runs_the_second_command_in_a_clean_copy(tmp_path: Path) -> None:
-    """.ci/run, with a README that asks for something else, so that it ends soon."""
-    after = README.split("\nThis passes the tests:\n\n```sh\n")[1]
-    command = after.split("\n```\n")[0]
-    assert "venv" in command and "'.[test]'" in command and command.endswith("doit check")
-    clone = tmp_path / "clone"
-    (clone / ".ci").mkdir(parents=True)
-    shutil.copy(ROOT / ".ci/run", clone / ".ci/run")
-    harmless = 'pwd; ls -A; echo "$BITKILN_REALDATA"; exit 7'
-    (clone / "README.md").write_text(README.replace(command, harmless), encoding="utf-8")
-    for words in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *words], cwd=clone, check=True)
-    (clone / "forgotten.py").write_text("")
-    (tmp_path / "shared/realdata").mkdir(parents=True)
-    environment = {k: v for k, v in os.environ.items() if k != "BITKILN_REALDATA"}
-    done = subprocess.run(
-        ["bash", ".ci/run"], cwd=clone, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 7, done.stderr
-    said, folder, *files, data = done.stdout.splitlines()
-    assert said == f"in a clean copy: {harmless}"
-    assert files == [".ci", "README.md"]
-    assert data == str(tmp_path / "shared/realdata")
-    assert Path(folder) != clone and not Path(folder).exists()
-
-
-@pytest.mark.parametrize("is_test", (False, True))
-@pytest.mark.parametrize("works", (False, True))
-def test_ci_installs_emulators_quietly_where_it_may(
-    is_test: bool, works: bool, tmp_path: Path
-) -> None:
-    """As root, with an apt-get that notes what it is asked; from a test never."""
-    clone, tools, log = tmp_path / "clone", tmp_path / "tools", tmp_path / "log"
-    (clone / ".ci").mkdir(parents=True)
-    tools.mkdir()
-    shutil.copy(ROOT / ".ci/run", clone / ".ci/run")
-    command = README.split("\nThis passes the tests:\n\n```sh\n")[1].split("\n```\n")[0]
-    (clone / "README.md").write_text(README.replace(command, "true"), encoding="utf-8")
-    subprocess.run(["git", "init", "-q"], cwd=clone, check=True)
-    subprocess.run(["git", "add", "."], cwd=clone, check=True)
-    noisy = f'echo noise; echo "$@" >> {log}; exit {0 if works else 100}'
-    for name, text in {"apt-get": noisy, "dpkg": "exit 1", "id": "echo 0"}.items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if is_test or k != "PYTEST_CURRENT_TEST"}
-    environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", ".ci/run"], cwd=clone, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "in a clean copy: true\n"), done.stderr
-    packages = "qemu-user libc6-arm64-cross libc6-armhf-cross"
-    asked = ["update", f"install -y --no-install-recommends {packages}"]
-    assert (log.read_text().splitlines() if log.exists() else []) == ([] if is_test else asked)
-    said = f"without {packages}: apt-get did not install them\n"
-    assert done.stderr == ("" if is_test or works else said)
-
-
-def test_c_lines_are_those_of_the_example() -> None:
-    """The heart of the file that the package of the page holds."""
-    image = TensorSpec("data", "float32", (1, 3, 224, 224))
-    scores = TensorSpec("out", "float32", (1, 1000))
-    text = example_c(RECIPE, [image], [scores], PACKAGE_FORMATS)
-    heart = block(PACKAGING, "c", "    const void *in[]")
-    assert heart in text and "_init(" in heart and "_run(" in heart
-
-
-@pytest.mark.slow
-def test_example_gives_the_golden_outputs(tmp_path: Path) -> None:
-    """Compiled as its page says, in a small recipe's package, on files of raw floats."""
-    try:
-        host.detect()
-    except ValueError as error:
-        pytest.skip(f"needs a package for this machine: {error}")
-    resolved = load.load_recipe(f"ci/{SMALL}")
-    done = warm.run("build", f"recipe=ci/{SMALL}", cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
-    (line,) = re.findall(r"^cc .*$", PAGES[PACKAGING], re.MULTILINE)
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Wextra", "-Werror"]
-    line = line.replace(RECIPE, SMALL)
-    subprocess.run([*compiler, *line.split()[1:]], cwd=tmp_path, check=True)
-    workshop = Workshop(plan.of(resolved))
-    golden = workshop.load(workshop.plan.step("golden"))
-    for image, scores in zip(golden.inputs["data"], golden.outputs["out"], strict=True):
-        (tmp_path / "image").write_bytes(image.tobytes())
-        command = [tmp_path / "example", tmp_path / "image"]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        label, *printed = ran.stdout.split()
-        assert label == "out_0:"
-        assert np.array_equal(np.array(printed, np.float32), scores.reshape(-1)[:10])
-
-
-@pytest.mark.slow
-def test_python_lines_run(tmp_path: Path) -> None:
-    """Those of the page, for a small recipe's package, without bitkiln."""
-    try:
-        host.detect()
-    except ValueError as error:
-        pytest.skip(f"needs a package for this machine: {error}")
-    done = warm.run("build", f"recipe=ci/{SMALL}", cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
-    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
-    (taken,) = manifest["inputs"]
-    shape, code = tuple(taken["shape"]), block(PACKAGING, "python", "import numpy")
-    code = code.replace(RECIPE, SMALL).replace("(1, 3, 224, 224)", str(shape))
-    code = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{code}"
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert 0 <= int(ran.stdout) < np.prod(manifest["outputs"][0]["shape"])

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from pipelines import verifying
 from pipelines.benchmarks import rounds
 from pipelines.benchmarks.sides import PACKAGE, first_sample
 from pipelines.benchmarks.variants import variants
@@ -23,6 +22,7 @@ from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import CheckError, UserError, did_you_mean
+from pipelines.evaluation import comparison, verification
 from pipelines.output import printed_tables
 from pipelines.recipe.overrides import Variables
 from pipelines.recipe.resolved import Resolved
@@ -126,9 +126,9 @@ def _asked(stated: str | None, to: Transport) -> list[str]:
 def _check(plan: Plan, package: Package, runner: RemoteRunner) -> None:
     """A package whose golden vectors do not come out right is not timed."""
     golden = Golden(*package.golden())
-    for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
+    for item in comparison.compare(golden, runner.run, verification.tolerance_of_package(plan)):
         if item.verdict == "departs":
-            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {comparison.describe(item)}")
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Engine:
         return f"{self.name} {self.version}"
 
 
-def _looped(once: Callable[[], Any]) -> Timed:
+def _looped(once: Callable[[], object]) -> Timed:
     def timed(count: int) -> float:
         begin = time.perf_counter()
         for _ in range(count):

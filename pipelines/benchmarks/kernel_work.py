@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from stages.kernels.operation_counts import macs_of
 from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import transform_for
+
+if TYPE_CHECKING:
+    from stages.kinds import Model
+    from stages.nodes import Call
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
@@ -51,7 +55,7 @@ def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list
     return rows
 
 
-def works(model: Any) -> dict[str, Work]:
+def works(model: Model) -> dict[str, Work]:
     """Return what each call of a bit-packed model multiplies, by its name."""
     found = {}
     for binding, function in calls_of(model):
@@ -62,7 +66,7 @@ def works(model: Any) -> dict[str, Work]:
     return found
 
 
-def _work(call: Any) -> Work | None:
+def _work(call: Call) -> Work | None:
     macs = macs_of(call)
     if is_convolution(call):
         attrs = attributes(call)

@@ -14,7 +14,7 @@ from pipelines.benchmarks.peaks import linked
 from pipelines.builds.plan import Plan, Step
 from pipelines.runners.native import aligned
 from pipelines.store.items import Memo
-from stages.packaging.program.program import Call, Program, Slot
+from stages.packaging.program.kernel_program import Call, Program, Slot
 from stages.packaging.program_builder import program_of
 
 Array = np.ndarray[Any, Any]
@@ -60,7 +60,7 @@ def loaded(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> Loa
     """Return the program of built steps, compiled, linked and run once."""
     plan = steps.plan
     model = steps.load(plan.step("bitpacking"))
-    bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "tuning"))
+    bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "scheduling"))
     memo = steps.memo(plan.step("packaging"))
     program = program_of(model, bodies, schedules, hardware, memo)
     return LoadedProgram(program, inputs)

@@ -71,7 +71,7 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     }
 
 
-def least_seconds(entry: Any, pointers: Sequence[Any], runs: int) -> float:
+def least_seconds(entry: Callable[..., object], pointers: Sequence[object], runs: int) -> float:
     """The least of a few runs: the first finds caches full of another kernel's operands."""
     least = math.inf
     for _ in range(runs):

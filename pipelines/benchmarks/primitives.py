@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
+
+if TYPE_CHECKING:
+    from stages.nodes import Expr, Function, Scalar
 
 Array = np.ndarray[Any, Any]
 PRIMITIVES = ("loops", "+ tiling", "+ vectorization", "+ unrolling")
@@ -90,11 +93,11 @@ def layer_of(packed: Model, name: str) -> Layer:
     raise UserError(f"primitives={name}: there is no such layer; those of few bits: {names}")
 
 
-def _is_packed(call: Any) -> bool:
+def _is_packed(call: Expr) -> bool:
     return is_op(call, "relax.qnn.packed_conv2d")
 
 
-def _has_bits(function: Any) -> bool:
+def _has_bits(function: Function) -> bool:
     calls = [b.value for b in bindings_of(function) if _is_packed(b.value)]
     return any(not parse_signature(attributes(c)["signature"]).products for c in calls)
 
@@ -136,7 +139,13 @@ def _words(rng: np.random.Generator, shape: Sequence[int]) -> Array:
 
 
 def _part(
-    entry: Any, layer: Layer, data: Array, weights: Array, sums: Array, rows: int, number: int
+    entry: Callable[..., None],
+    layer: Layer,
+    data: Array,
+    weights: Array,
+    sums: Array,
+    rows: int,
+    number: int,
 ) -> Callable[[], None]:
     """The convolution of some rows; the last part overlaps its neighbour."""
     first = min(number * rows, layer.output[0] - rows)
@@ -145,7 +154,7 @@ def _part(
     return _call(entry, pointers)
 
 
-def _call(entry: Any, pointers: Sequence[Any]) -> Callable[[], None]:
+def _call(entry: Callable[..., None], pointers: Sequence[object]) -> Callable[[], None]:
     return lambda: entry(*pointers)
 
 
@@ -162,7 +171,9 @@ def _tasks(program: LoadedProgram, name: str, threads: int) -> list[Callable[[],
     return found
 
 
-def _task(entry: Any, arguments: Sequence[Any], memory: Array) -> Callable[[], None]:
+def _task(
+    entry: Callable[..., None], arguments: Sequence[object], memory: Array
+) -> Callable[[], None]:
     """One call, which keeps the memory of its scratch."""
 
     def run(_memory: Array = memory) -> None:
@@ -212,7 +223,7 @@ def loops(
     w = te.placeholder(shape, "uint32", name="weights")
     ry, rx, k = (te.reduce_axis((0, extent)) for extent in (kh, kw, layer.words))
 
-    def at(y: Any, x: Any, o: Any) -> Any:
+    def at(y: Scalar, x: Scalar, o: Scalar) -> Scalar:
         total: Any = 0
         for i in range(layer.bits[0]):
             for j in range(layer.bits[1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.builds import execution, extra_builds
 from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, did_you_mean
@@ -13,7 +13,7 @@ from pipelines.store import atomic, roots
 
 OWN = ("int8", "float32")
 """Precisions that a network of a recipe may be built at beside the recipe's."""
-FOLDER = places.ARTIFACTS / "benching"
+FOLDER = work_folder.ARTIFACTS / "benching"
 """Where model files and recipes of other precisions and sizes are written."""
 
 

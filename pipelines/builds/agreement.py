@@ -7,6 +7,7 @@ every time, since any field of the recipe may have changed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds.derived import DESCRIBING, fetch_table, keep_table
@@ -131,5 +132,5 @@ def _ingredients(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     }
 
 
-def _key(ingredients: dict[str, Any]) -> str:
+def _key(ingredients: Mapping[str, object]) -> str:
     return keys.digest(keys.canonical([DESCRIBING, ingredients]))

@@ -21,7 +21,10 @@ DERIVED = (COUNTING, LAYER_ERRORS, EXACTNESS)
 
 
 def table(
-    workshop: Workshop, name: str, ingredients: Mapping[str, Any], find: Callable[[], Any]
+    workshop: Workshop,
+    name: str,
+    ingredients: Mapping[str, object],
+    find: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return what `find` gives, a mapping of plain data, from the store if it was found before.
 

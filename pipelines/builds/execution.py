@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hw.core_costs import core_costs
-from pipelines import places
-from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
+from pipelines import work_folder
+from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASUREMENTS, Plan, Step
 from pipelines.builds.stage_calls import call, check_unedited
 from pipelines.errors import UserError, shown
 from pipelines.output import build_progress
@@ -32,7 +32,7 @@ Origin = Literal["cached", "fetched", "built"]
 Read = TypeVar("Read")
 """What is read of an artifact."""
 
-STORE = Store(places.ARTIFACTS)
+STORE = Store(work_folder.ARTIFACTS)
 """The store of the work folder."""
 _ATTEMPTS = 3
 """Builds of an artifact that cannot be read back, before the disk is blamed."""
@@ -226,7 +226,7 @@ class Workshop:
         if taken == CALIBRATION:
             assert self.plan.calibration is not None
             return self.plan.calibration.digest()
-        if taken == MEASURING:
+        if taken == MEASUREMENTS:
             return keys.digest(keys.canonical(self._choices))
         return self._source_digest()
 
@@ -235,7 +235,7 @@ class Workshop:
         taken = step.stage.takes[argument]
         if taken == CALIBRATION:
             return self.calibration_samples()
-        if taken == MEASURING:
+        if taken == MEASUREMENTS:
             return self._choices
         return self._source()
 
@@ -281,7 +281,7 @@ def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
 def shared() -> Remote | None:
     """Return the remote store that this work folder shares, or None; its modules are imported
     only where one is set."""
-    if not places.has_cache_file():
+    if not work_folder.has_cache_file():
         return None
     from pipelines.caching import remote
 

@@ -22,7 +22,7 @@ SOURCE = "zoo"
 """The stage whose artifact is the model's source; a recipe with a file has the file instead."""
 CALIBRATION = "calibration"
 """What stages call the user's calibration data, which no stage gives."""
-MEASURING = "measuring"
+MEASUREMENTS = "measurements"
 """What stages call the choices that were measured, which no stage gives either."""
 CALIBRATING, IMPORTING = "calibrating", "importing"
 """A stage that only some recipes have, and the one whose model stands for its model in others."""
@@ -70,7 +70,7 @@ class Plan:
             yield argument, None if self._is_file(stage) else self.step(self._standing(stage))
 
     def _is_file(self, stage: str) -> bool:
-        given = (CALIBRATION, MEASURING)
+        given = (CALIBRATION, MEASUREMENTS)
         return stage in given or (stage == SOURCE and self.source is not None)
 
     def _standing(self, stage: str) -> str:

@@ -39,6 +39,6 @@ def check_unedited(step: Step, code: Mapping[str, str]) -> None:
         )
 
 
-def validated(module: str, model: str, data: Any) -> Any:
+def validated(module: str, model: str, data: object) -> Any:
     """Return plain data as the model a stage expects; JSON, since strict models want tuples."""
     return getattr(importlib.import_module(module), model).model_validate_json(keys.canonical(data))

@@ -13,7 +13,7 @@ from pipelines.store import keys
 if TYPE_CHECKING:
     from stages.kinds import Model
 
-_TAKES = ("quantizing", "offering", "canonicalizing", "bitpacking")
+_TAKES = ("quantizing", "enumerating", "canonicalizing", "bitpacking")
 
 
 def work(plan: Plan) -> dict[str, Any]:

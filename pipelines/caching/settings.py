@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.documents import validate
 from pipelines.documents.trees import read
 from pipelines.errors import Fault, UserError, cut, shown
 
-VARIABLE = places.CACHE_VARIABLE
+VARIABLE = work_folder.CACHE_VARIABLE
 UNSIGNED = "unsigned"
 PROTOCOLS = ("file", "http", "https", "s3")
 ACCEPTED = "file:///folder, https://host/folder, http://host/folder, s3://bucket/folder"
@@ -103,7 +103,7 @@ def path() -> Path | None:
     """Return the cache file, or None where there is none."""
     if named := os.environ.get(VARIABLE):
         return paths.expanded(named).absolute()
-    return places.CACHE if paths.is_file(places.CACHE) else None
+    return work_folder.CACHE if paths.is_file(work_folder.CACHE) else None
 
 
 def load() -> Settings | None:

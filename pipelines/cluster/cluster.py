@@ -11,16 +11,19 @@ import os
 import pkgutil
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines import exit_status
 from pipelines.builds.execution import Workshop
-from pipelines.builds.plan import MEASURING, Plan, Step
+from pipelines.builds.plan import MEASUREMENTS, Plan, Step
 from pipelines.cluster import membership, orders, outcome
 from pipelines.cluster.orders import Order
 from pipelines.cluster.outcome import FAILED, KILLED, Outcome
 from pipelines.cluster.sender import Sender
 from pipelines.errors import UserError
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 _GLANCE = 1.0
 """Seconds between looks at whether there are workers."""
@@ -74,7 +77,7 @@ class Cluster:
         """Whether a step was ordered before."""
         return orders.order(plan, step, self._alike).key in self._ordered
 
-    def outcome(self, future: Any) -> Outcome:
+    def outcome(self, future: Future) -> Outcome:
         """Wait for an order; UserError if the cluster is lost meanwhile."""
         from distributed import KilledWorker
 
@@ -101,7 +104,7 @@ class Cluster:
             self._client.cancel(list(self._ordered.values()))
             self._ordered.clear()
 
-    def _future(self, made: Order, above: list[Any], again: bool) -> Any:
+    def _future(self, made: Order, above: list[Future], again: bool) -> Future:
         with self._lock:
             name = made.key
             if again and name in self._ordered and self._ordered[name].status == "error":
@@ -174,7 +177,7 @@ def unmeasured(plan: Plan) -> set[str]:
     found: set[str] = set()
     for step in plan.steps:
         above = {producer.name for _, producer in plan.producers(step) if producer is not None}
-        if MEASURING in step.stage.takes.values() or above & found:
+        if MEASUREMENTS in step.stage.takes.values() or above & found:
             found.add(step.name)
     return found
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipelines import exit_status
 from pipelines.builds import ci_builds, plan
@@ -20,6 +20,9 @@ from pipelines.cluster.cluster import Cluster
 from pipelines.cluster.outcome import BUILT, KILLED, Outcome
 from pipelines.errors import UserError
 from pipelines.recipe import load
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 _ORDERING = 8
 """Recipes that are looked up in the shared store at a time."""
@@ -83,7 +86,7 @@ class _Spread:
                 return ci_builds.failed(recipe, board, exit_status.MISTAKE, seconds, lines)
             return _with(ci_builds.build(recipe), outcomes, seconds, lines)
 
-    def _wait(self, futures: Mapping[str, Any]) -> list[Outcome]:
+    def _wait(self, futures: Mapping[str, Future]) -> list[Outcome]:
         return [self._workers.outcome(future) for future in futures.values()]
 
 

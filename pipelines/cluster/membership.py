@@ -12,7 +12,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.builds import execution
 from pipelines.caching.entry import LONGEST, BadEntryError, opened
@@ -22,8 +22,11 @@ from pipelines.cluster import likeness, worker
 from pipelines.errors import UserError, cut, printable
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from pipelines.caching.remote import Remote
 
+T = TypeVar("T")
 SECONDS = 8.0
 """That a scheduler may take for an answer."""
 WITHOUT_WORKERS = 30.0
@@ -83,10 +86,10 @@ def connected(scheduler: str) -> Any:
         ) from None
 
 
-def _within(seconds: float, action: Callable[[], Any]) -> Any:
+def _within(seconds: float, action: Callable[[], T]) -> T:
     """Return what an action returns; TimeoutError if that takes longer. Dask has no limits of time
     where one that hangs would keep all waiting."""
-    results: list[Any] = []
+    results: list[T] = []
     errors: list[Exception] = []
 
     def run() -> None:
@@ -105,7 +108,7 @@ def _within(seconds: float, action: Callable[[], Any]) -> Any:
     return results[0]
 
 
-def wait_for_workers(client: Any, scheduler: str) -> None:
+def wait_for_workers(client: Client, scheduler: str) -> None:
     """Wait for a first worker; UserError if none comes."""
     try:
         client.wait_for_workers(1, timeout=WITHOUT_WORKERS)
@@ -121,7 +124,7 @@ def without_workers(scheduler: str) -> UserError:
     )
 
 
-def check(client: Any, scheduler: str, shared: Remote) -> str:
+def check(client: Client, scheduler: str, shared: Remote) -> str:
     """Return the digest of what decides bytes here; UserError names each worker that differs, or
     whose results would not arrive here."""
     asked = secrets.token_hex(16)
@@ -134,7 +137,9 @@ def check(client: Any, scheduler: str, shared: Remote) -> str:
     return likeness.digest(likeness.at_start())
 
 
-def _run(client: Any, scheduler: str, function: Callable[..., Any], asked: str) -> dict[str, Any]:
+def _run(
+    client: Client, scheduler: str, function: Callable[..., object], asked: str
+) -> dict[str, Any]:
     """Call a function on every worker; return what each gave or raised, by its address."""
     try:
         found: dict[str, Any] = _within(
@@ -148,7 +153,7 @@ def _run(client: Any, scheduler: str, function: Callable[..., Any], asked: str) 
     return found
 
 
-def fault(address: str, said: Any, asked: str, shared: Remote) -> str:
+def fault(address: str, said: object, asked: str, shared: Remote) -> str:
     """Return what keeps a worker from building for this machine, nothing if it can."""
     if not isinstance(said, dict):
         return f"{address}: {type(said).__name__}: {cut(printable(str(said)))}; is bitkiln there?"

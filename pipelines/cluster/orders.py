@@ -16,7 +16,7 @@ from typing import Any
 
 from pipelines.builds import execution
 from pipelines.builds.derived import fetch_table
-from pipelines.builds.plan import CALIBRATION, MEASURING, SOURCE, Plan, Step
+from pipelines.builds.plan import CALIBRATION, MEASUREMENTS, SOURCE, Plan, Step
 from pipelines.builds.stage_calls import validated
 from pipelines.errors import UserError
 from pipelines.evaluation import calibration_data
@@ -63,7 +63,7 @@ def order(plan: Plan, step: Step, alike: str) -> Order:
     if plan.calibration is not None and CALIBRATION in taken:
         tree["calibration"], found = _calibration(plan.calibration)
         files[tree["calibration"]["files"]] = found
-    if MEASURING in taken:
+    if MEASUREMENTS in taken:
         tree["choices"] = plan.snapshot.choices()
     return Order(step.name, keys.canonical(tree), files)
 

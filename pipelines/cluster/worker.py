@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines import exit_status
 from pipelines.builds import execution
@@ -39,7 +39,13 @@ class UnlikeError(Exception):
     """This worker would not build what was asked for."""
 
 
-def describe(asked: str, dask_worker: Any) -> dict[str, Any]:
+class DaskWorker(Protocol):
+    """What we read of Dask's own object of a worker."""
+
+    name: object
+
+
+def describe(asked: str, dask_worker: DaskWorker) -> dict[str, Any]:
     """Say what decides bytes here, and what is wrong; write the probe of a number.
 
     `wrong` is empty where the worker can build for those who find the probe. Dask hands its own
@@ -53,7 +59,7 @@ def describe(asked: str, dask_worker: Any) -> dict[str, Any]:
     return {"worker": name, "likeness": likeness.at_start(), "wrong": wrong}
 
 
-def forget(asked: str, dask_worker: Any) -> None:
+def forget(asked: str, dask_worker: DaskWorker) -> None:
     """Remove the probe of a number."""
     from pipelines.caching.remote import entry_path
 
@@ -69,7 +75,7 @@ def probe_key(asked: str, worker: str) -> str:
     return keys.digest(f"{asked} {worker}")
 
 
-def build(text: str, *above: Mapping[str, Any]) -> dict[str, Any]:
+def build(text: str, *above: Mapping[str, object]) -> dict[str, object]:
     """Build the step of an order into the shared store; `above` is what came of steps above it."""
     failed = next((each for each in above if each["status"] != exit_status.DONE), None)
     if failed is not None:

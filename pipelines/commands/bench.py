@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import verifying
 from pipelines.benchmarks import (
     board_bench,
     growth,
@@ -31,6 +30,7 @@ from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.emulating import emulated_bench
 from pipelines.errors import CheckError, UserError, did_you_mean
+from pipelines.evaluation import comparison, verification
 from pipelines.machine import is_here, processor
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import matching
@@ -251,9 +251,9 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     package = open_package(publication.published(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
-    for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
+    for item in comparison.compare(golden, runner.run, verification.tolerance_of_package(plan)):
         if item.verdict == "departs":
-            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {comparison.describe(item)}")
     return runner
 
 

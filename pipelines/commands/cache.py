@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.builds import plan
 from pipelines.builds.execution import STORE, Workshop
 from pipelines.caching import entry, events, eviction, local_store, settings, upkeep
@@ -44,7 +44,7 @@ def _remote() -> remotes.Remote:
     if found is None:
         raise UserError(
             f"no remote store is set; write `remote: URL` and `trust: [KEY]` into "
-            f"{shown(places.CACHE)}, or name such a file by {settings.VARIABLE}"
+            f"{shown(work_folder.CACHE)}, or name such a file by {settings.VARIABLE}"
         )
     return found
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.commands.untyped import LIMIT, untyped_rooms
 from pipelines.errors import CheckError, UserError
 from pipelines.output import printed_tables
@@ -28,9 +28,9 @@ _LONGEST, _DEAREST = 10, 20
 
 def run(*, variables: Variables) -> None:
     """Run every step, the later ones too when an earlier one fails; then fail if any did."""
-    if places.is_own() or not (keys.ROOT / "tests").is_dir():
+    if work_folder.is_own() or not (keys.ROOT / "tests").is_dir():
         raise UserError(
-            f"doit check tests bitkiln itself, in a clone of it, and this is {places.WORK}; "
+            f"doit check tests bitkiln itself, in a clone of it, and this is {work_folder.WORK}; "
             "doit verify recipe=NAME tests a package"
         )
     absent = [tool for _, tool, _ in STEPS if keys.tool_version(tool) == "absent"]

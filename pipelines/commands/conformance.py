@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.commands import arguments
 from pipelines.conformance import examiner_process, results_file
 from pipelines.errors import CheckError, UserError, shown
@@ -18,7 +18,7 @@ from pipelines.output import printed_tables
 from pipelines.paths import expanded
 from pipelines.recipe.overrides import Variables
 
-LEDGER = places.ARTIFACTS / "conformance.jsonl"
+LEDGER = work_folder.ARTIFACTS / "conformance.jsonl"
 SAMPLES = 20
 PICTURES = 5
 COLUMNS = (

@@ -13,7 +13,7 @@ from importlib import metadata
 
 from hw import host
 from hw.profile import Hardware
-from pipelines import places
+from pipelines import work_folder
 from pipelines.errors import CheckError, Fault, UserError
 from pipelines.output import findings as telling
 from pipelines.output import printed_tables
@@ -160,7 +160,7 @@ def _qemu(architecture: str) -> Finding:
 
 
 def _disk() -> Finding:
-    free = shutil.disk_usage(places.WORK).free / 2**30
+    free = shutil.disk_usage(work_folder.WORK).free / 2**30
     if free < _ROOM_GIB:
         return Finding("disk", "missing", f"{free:.1f} GiB free", f"have {_ROOM_GIB} GiB free")
     return Finding("disk", "ok", f"{free:.0f} GiB free")
@@ -168,7 +168,7 @@ def _disk() -> Finding:
 
 def _cache() -> Iterator[Finding]:
     """The remote store, if one is set."""
-    if not places.has_cache_file():
+    if not work_folder.has_cache_file():
         return
     from pipelines.caching import remote, upkeep
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.errors import UserError, shown
 from pipelines.output import printed_tables
 from pipelines.recipe import model_files
@@ -24,7 +24,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     source = _read(path)
     description = described(source)
     _tell(path, description)
-    target = places.RECIPES / f"{recipe_name(path)}.yaml"
+    target = work_folder.RECIPES / f"{recipe_name(path)}.yaml"
     _write(target, description, _as_stated(path, target.parent))
     for line in _next(target.stem, description):
         print(f"next: {line}")
@@ -128,7 +128,7 @@ def _read(path: Path) -> bytes:
 
 def _as_stated(path: Path, folder: Path) -> str:
     """Return a path as the recipe states it: relative inside the work folder, whole outside."""
-    inside = path.is_relative_to(places.WORK)
+    inside = path.is_relative_to(work_folder.WORK)
     return Path(os.path.relpath(path, folder)).as_posix() if inside else path.as_posix()
 
 

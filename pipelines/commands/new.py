@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.errors import UserError, shown
-from pipelines.new_folder import contents, requirement
+from pipelines.new_folder import folder_files, requirement
 from pipelines.recipe.overrides import Variables
 
 _IMPORT = "from pipelines.dodo import *"
@@ -19,14 +19,14 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     del variables
     target = _target(files)
     line, doubts = requirement.line()
-    made = dict(contents.write(target, contents.files(line)))
+    made = dict(folder_files.write(target, folder_files.files(line)))
     for word, is_new in (("written", True), ("kept", False)):
         names = [name for name, was_written in made.items() if was_written == is_new]
         if names:
             print(f"{word}: {', '.join(names)} in {shown(target)}")
-    dodo = target / places.DODO
-    if not made[places.DODO] and _IMPORT not in dodo.read_text("utf-8", "replace"):
-        print(f"note: {places.DODO} lacks bitkiln's commands; add the line: {_IMPORT}")
+    dodo = target / work_folder.DODO
+    if not made[work_folder.DODO] and _IMPORT not in dodo.read_text("utf-8", "replace"):
+        print(f"note: {work_folder.DODO} lacks bitkiln's commands; add the line: {_IMPORT}")
     for doubt in doubts:
         print(f"note: {doubt}")
     print(
@@ -41,7 +41,7 @@ def _target(files: Sequence[str]) -> Path:
         raise UserError(f"new takes one folder, {found}; for example: doit new ~/networks")
     target = paths.expanded(files[0]).absolute()
     whole = target.resolve()
-    if whole.is_relative_to(places.CODE):
+    if whole.is_relative_to(work_folder.CODE):
         raise UserError(
             f"{shown(target)} lies in bitkiln's own folder, where nothing of yours belongs; name "
             "another one, for example: doit new ~/networks"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import pass_runs, show
-from pipelines.builds import agreement, publication
+from pipelines.builds import agreement, pass_runs, publication, staleness
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.errors import shown
@@ -37,7 +36,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         {"field": field, "value": value}
         for field, value in resolved.hardware.model_dump(mode="json").items()
     ]
-    states = [_row(state) for state in show.states(Workshop(plan))]
+    states = [_row(state) for state in staleness.states(Workshop(plan))]
     printed_tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
     printed_tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
     printed_tables.show("stages", states, ["stage", "state", "why"])
@@ -112,7 +111,7 @@ def _short(packing: str | None) -> str:
     return " ".join(part.split()[-1] for part in packing.split(",")) if packing else ""
 
 
-def _row(state: show.State) -> dict[str, Any]:
+def _row(state: staleness.State) -> dict[str, Any]:
     return {
         "stage": state.stage,
         "state": "cached" if state.is_cached else "will run",

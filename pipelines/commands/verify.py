@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from pipelines import layerwise, verifying
 from pipelines.builds import opened_package
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import CheckError
-from pipelines.evaluation import float_layers
+from pipelines.evaluation import comparison, layerwise, left_in_float, verification
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import ALL
 from pipelines.recipe.overrides import Variables
@@ -31,9 +30,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     wanted = arguments.threads(variables)
     workshop = Workshop(plan)
     rows: list[dict[str, Any]] = []
-    for stage, found, seconds in verifying.after_stages(workshop):
+    for stage, found, seconds in verification.after_stages(workshop):
         rows += _told(_rows(stage, found, round(seconds, 3)))
-    if said := float_layers.overflowing(workshop):
+    if said := left_in_float.overflowing(workshop):
         print(said)
     boards = reached(variables.command.get("board"), resolved.hardware)
     for board in boards or (None,):
@@ -64,7 +63,7 @@ def _library(
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     try:
-        for count, found, how in verifying.in_package(workshop, threads, board):
+        for count, found, how in verification.in_package(workshop, threads, board):
             rows += _told(_rows(f"library {how}, {_threads(count)}", found, None))
     except opened_package.UnavailableError as why:
         rows += _told([_not_run("library", why)])
@@ -114,13 +113,13 @@ def _layers(workshop: Workshop, pattern: str | None, passes: str | None) -> list
 
 
 def _rows(
-    stage: str, found: list[verifying.Comparison], seconds: float | None
+    stage: str, found: list[comparison.Comparison], seconds: float | None
 ) -> list[dict[str, Any]]:
     return [
         {
             "stage": stage,
             "verdict": item.verdict,
-            "detail": verifying.describe(item),
+            "detail": comparison.describe(item),
             "seconds": seconds,
             **asdict(item),
         }

@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def main(most_bytes: int, pipe: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     with os.fdopen(pipe, "w", encoding="utf-8", buffering=1) as answers:
 
-        def say(**line: Any) -> None:
+        def say(**line: object) -> None:
             answers.write(json.dumps(line) + "\n")
 
         for request in sys.stdin:
@@ -31,7 +32,7 @@ def main(most_bytes: int, pipe: int) -> None:
             say(row=_row(asked, lambda step: say(step=step)))
 
 
-def _row(asked: dict[str, Any], begin: Any) -> dict[str, Any]:
+def _row(asked: Mapping[str, Any], begin: Callable[[str], None]) -> dict[str, Any]:
     from pipelines.conformance import examination
 
     shown = [Path(name) for name in asked["pictures"]]

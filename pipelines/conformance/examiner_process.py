@@ -42,7 +42,7 @@ class Worker:
         self._end()
         self._said.close()
 
-    def row(self, path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def row(self, path: Path, settings: Mapping[str, object]) -> dict[str, Any]:
         """Return what is found out about a file; a process that died or stood still is a row."""
         process = self._process or self._start()
         assert process.stdin is not None

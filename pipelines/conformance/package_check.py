@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.builds import execution, extra_builds, opened_package, publication
 from pipelines.conformance import row_verdicts
 from pipelines.errors import UserError
@@ -16,7 +16,7 @@ from stages import importing
 from stages.errors import StageError
 from stages.kinds import Golden
 
-FOLDER = places.ARTIFACTS / "conformance"
+FOLDER = work_folder.ARTIFACTS / "conformance"
 """Where the starter recipes are written; their packages are removed when they were compared."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import verifying
+from pipelines.evaluation import comparison
 from stages.kinds import Golden
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ def compared(golden: Golden, run: Run) -> dict[str, Any]:
                 f"{wanted.dtype}{list(wanted.shape[1:])}",
             }
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        compared = verifying.compare(golden, run)
+        compared = comparison.compare(golden, run)
     verdicts = {item.verdict for item in compared}
     status = next(v for v in ("departs", "close", "exact") if v in verdicts)
     row: dict[str, Any] = {

@@ -7,14 +7,14 @@ from typing import Literal
 
 from hw import host
 from hw.profile import Hardware
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.documents import validate
 from pipelines.documents.positions import Entry, Node
 from pipelines.documents.trees import is_path_like, merge, read
 from pipelines.errors import Fault, Span, nearest, shown
-from pipelines.recipe.precision import Section
+from pipelines.recipe.quantization import Section
 
-BOARDS = places.CODE / "hw" / "boards"
+BOARDS = work_folder.CODE / "hw" / "boards"
 
 
 class DetectedBoard(Section):

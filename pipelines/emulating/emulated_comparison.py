@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import verifying
 from pipelines.benchmarks.engines import ENGINES, load
 from pipelines.benchmarks.qdq_pairs import NoTwinError
 from pipelines.benchmarks.sides import PACKAGE, first_sample
@@ -37,6 +36,7 @@ from pipelines.emulating.multiply_instructions import multiplying
 from pipelines.emulating.processors import Processor, processor
 from pipelines.emulating.tflite_twin import twin
 from pipelines.errors import CheckError, UserError
+from pipelines.evaluation import comparison, verification
 from pipelines.recipe.resolved import Resolved
 from pipelines.runners.package import Package, open_package
 from stages.kinds import Golden
@@ -161,11 +161,11 @@ def _ran(
         package, resolved.hardware, first_sample(package), found.qemu, pricing.memory
     )
     golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
-    for item in verifying.compare(
-        golden, lambda _: ran.outputs, verifying.tolerance_of_package(plan)
+    for item in comparison.compare(
+        golden, lambda _: ran.outputs, verification.tolerance_of_package(plan)
     ):
         if item.verdict == "departs":
-            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {comparison.describe(item)}")
     return ran
 
 

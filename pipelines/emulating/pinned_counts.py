@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.benchmarks.sides import first_sample
 from pipelines.builds import publication
 from pipelines.builds.execution import Workshop
@@ -53,8 +53,10 @@ class Pinned:
 
 def check(resolved: Resolved, variables: Variables) -> None:
     """Refuse a rise without a reason, and recipes that are not pinned as they stand."""
-    if places.is_own():
-        raise UserError(f"pin=: pins bitkiln's own recipes; use it in its clone, {places.CODE}")
+    if work_folder.is_own():
+        raise UserError(
+            f"pin=: pins bitkiln's own recipes; use it in its clone, {work_folder.CODE}"
+        )
     if not variables.command["pin"].strip():
         raise UserError('pin=: say why counts may rise, for example: pin="exact sums of 16 bits"')
     if variables.fields:

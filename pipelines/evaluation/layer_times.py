@@ -113,7 +113,7 @@ def _golden(package: Package, inputs: Mapping[str, Array], outputs: Mapping[str,
     """The golden vectors of one sample; outputs as bits, so that a float's zero keeps its sign."""
     from stages.kinds import Golden
     from stages.packaging.files.golden_file import write_golden
-    from stages.packaging.program.program import TensorSpec
+    from stages.packaging.program.kernel_program import TensorSpec
 
     def bits(tensor: Tensor) -> str:
         return f"uint{8 * np.dtype(tensor.dtype).itemsize}"

@@ -15,19 +15,19 @@ class Events:
     """
 
     loads_l2: int = 0
-    """Loads of a line that the second cache had."""
+    """Loads of a line that the L2 cache had."""
     loads_memory: int = 0
     """Loads of a line that no cache had."""
     stores_l2: int = 0
     stores_memory: int = 0
     ahead_l2: int = 0
-    """First uses of a line that had been prefetched from the second cache."""
+    """First uses of a line that had been prefetched from the L2 cache."""
     ahead_memory: int = 0
     """First uses of a line that had been prefetched from memory."""
     moved_l2: int = 0
     """Lines moved between the two caches: fetched, prefetched or written back."""
     moved_memory: int = 0
-    """Lines moved between the second cache and memory, likewise."""
+    """Lines moved between the L2 cache and memory, likewise."""
 
     def __add__(self, other: Events) -> Events:
         return Events(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -56,7 +56,7 @@ class Block:
 
     @property
     def l2_misses(self) -> int:
-        """Lines, of these, that the second cache did not have either."""
+        """Lines, of these, that the L2 cache did not have either."""
         return self.events.loads_memory + self.events.stores_memory
 
 

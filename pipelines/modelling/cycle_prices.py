@@ -16,7 +16,7 @@ from pipelines.modelling.memory import Memory
 from pipelines.store import atomic
 from pipelines.store.keys import canonical, digest
 
-_CODE = ("arm_decoder.py", "in_order.py", "out_of_order.py")
+_CODE = ("arm_decoder.py", "in_order_core.py", "out_of_order.py")
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ def _computed(codes: Sequence[bytes], core: str, architecture: str) -> list[floa
     found = model(core)
     if found.mca:
         return out_of_order.cycles(codes, architecture, found.mca)
-    from pipelines.modelling import in_order
+    from pipelines.modelling import in_order_core
     from pipelines.modelling.arm_decoder import Decoder
 
     assert found.in_order
     decoder = Decoder(architecture, found.in_order)
-    return [in_order.cycles(decoder.steps(code)) for code in codes]
+    return [in_order_core.cycles(decoder.steps(code)) for code in codes]
 
 
 def _key(core: str, architecture: str) -> str:

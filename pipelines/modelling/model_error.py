@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipelines import machine, places
+from pipelines import machine, work_folder
 from pipelines.benchmarks import kernel_work as timing
 from pipelines.benchmarks import sides
 from pipelines.builds import execution, extra_builds, plan, publication
@@ -45,7 +45,7 @@ from pipelines.runners.package import open_package
 from pipelines.store import atomic
 from stages.importing import zoo
 
-FOLDER = places.ARTIFACTS / "modelling"
+FOLDER = work_folder.ARTIFACTS / "modelling"
 RESULTS = Path(__file__).parent / "results"
 SMALLEST = 20_000
 """Cycles of a layer below which calling it is what is timed."""

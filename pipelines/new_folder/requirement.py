@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from pipelines import git, places
+from pipelines import git, work_folder
 
 NAME = "bitkiln[emulator]"
 UNKNOWN = f"# {NAME} @ git+https://HOST/PATH@COMMIT"
@@ -17,7 +17,7 @@ UNKNOWN = f"# {NAME} @ git+https://HOST/PATH@COMMIT"
 _SCP = re.compile(r"(?P<host>(?:[\w.-]+@)?[\w.-]+):(?P<path>(?!//).+)")
 
 
-def line(code: Path = places.CODE) -> tuple[str, list[str]]:
+def line(code: Path = work_folder.CODE) -> tuple[str, list[str]]:
     """Return the line, and sentences on what may keep it from working elsewhere."""
     commit = git.commit_of(code)
     if not commit:
@@ -62,5 +62,5 @@ def _installed() -> tuple[str, list[str]]:
     with contextlib.suppress(metadata.PackageNotFoundError, TypeError, ValueError, KeyError):
         found = json.loads(metadata.distribution("bitkiln").read_text("direct_url.json") or "")
         commit = found["vcs_info"]["commit_id"]
-        return f"{NAME} @ git+{plain(found['url'], places.CODE)}@{commit}", []
+        return f"{NAME} @ git+{plain(found['url'], work_folder.CODE)}@{commit}", []
     return UNKNOWN, ["nothing says where this bitkiln came from; state it in requirements.txt"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TextIO
 
 from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
 from doit.reporter import ConsoleReporter
@@ -23,12 +24,20 @@ def detail(text: str) -> None:
         _shown.detail(text)
 
 
+class Task(Protocol):
+    """What we read of a task of doit's, which has no types."""
+
+    name: str
+    meta: Mapping[str, Any] | None
+    values: Mapping[str, Any]
+
+
 class Progress(ConsoleReporter):
     """doit's reporter for our tasks; commands print their results themselves."""
 
     desc = "one line a stage"
 
-    def __init__(self, outstream: Any, options: Any) -> None:
+    def __init__(self, outstream: TextIO, options: object) -> None:
         super().__init__(outstream, options)
         self._process = os.getpid()
         self._is_build = False
@@ -36,7 +45,7 @@ class Progress(ConsoleReporter):
         self._live: Any = None
         self._status = exit_status.DONE
 
-    def initialize(self, tasks: Any, selected_tasks: Any) -> None:
+    def initialize(self, tasks: object, selected_tasks: Iterable[str]) -> None:
         """Prepare the live lines if someone is looking."""
         del tasks
         self._is_build = any(name.partition(":")[0] == "build" for name in selected_tasks)
@@ -50,7 +59,7 @@ class Progress(ConsoleReporter):
             for name, line in self._running.items():
                 self._live.update(line, description=f"{_stage(name)}: {text}")
 
-    def execute_task(self, task: Any) -> None:
+    def execute_task(self, task: Task) -> None:
         """Show that a stage is being built."""
         if not task.name.startswith((BUILD, HIDDEN)):
             self._stop()  # a command shows its own progress
@@ -59,21 +68,21 @@ class Progress(ConsoleReporter):
             line = self._live.add_task(_stage(task.name), total=None)
             self._running[task.name] = line
 
-    def skip_uptodate(self, task: Any) -> None:
+    def skip_uptodate(self, task: Task) -> None:
         """Say that a stage was cached, if building is what was asked for."""
         if self._is_build:
             meta = task.meta or {}
             note = meta["said"]() if "said" in meta else None
             self._line(task, {"status": "cached", "artifact": meta.get("where"), "note": note})
 
-    def add_success(self, task: Any) -> None:
+    def add_success(self, task: Task) -> None:
         """Say what a stage did and how long it took."""
         self._line(task, task.values)
         if "summary" in (task.values or {}):
             self._stop()
             self.write(f"\n{task.values['summary']}\n")
 
-    def add_failure(self, task: Any, fail: BaseFail) -> None:
+    def add_failure(self, task: Task, fail: BaseFail) -> None:
         """Say what went wrong and, for a user's mistake, nothing else."""
         self._ended(task)
         self._stop()
@@ -99,7 +108,7 @@ class Progress(ConsoleReporter):
         if self._status != exit_status.DONE and sys.exc_info()[0] is None:
             raise SystemExit(self._status)
 
-    def _line(self, task: Any, values: Any) -> None:
+    def _line(self, task: Task, values: Mapping[str, Any]) -> None:
         self._ended(task)
         if not task.name.startswith(BUILD):
             return
@@ -116,7 +125,7 @@ class Progress(ConsoleReporter):
             self.write(f"{text}\n")
             self.outstream.flush()
 
-    def _ended(self, task: Any) -> None:
+    def _ended(self, task: Task) -> None:
         line = self._running.pop(task.name, None)
         if line is not None and self._live is not None:
             self._live.remove_task(line)

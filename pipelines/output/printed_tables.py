@@ -63,7 +63,7 @@ def size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
 
 
-def write_json(name: str | None, result: Any) -> None:
+def write_json(name: str | None, result: object) -> None:
     """Write a command's result where json=FILE says, if it does."""
     if name is None:
         return
@@ -72,7 +72,7 @@ def write_json(name: str | None, result: Any) -> None:
     print(f"written: {shown(path)}", file=sys.stderr)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Return plain data with NaN and infinity as text: JSON has no numbers for them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -81,7 +81,7 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pipelines.emulating.result_tables import CYCLES
 from pipelines.paper.runs import Found
@@ -11,7 +10,7 @@ from pipelines.paper.runs import Found
 LITERT = "LiteRT"
 
 
-def cycles(cost: Mapping[str, Any]) -> float:
+def cycles(cost: Mapping[str, float]) -> float:
     """Return the modelled cycles of a cost; results without are not kept."""
     return float(cost[CYCLES])
 
@@ -22,7 +21,7 @@ def of_layer(found: Found | None, layer: str) -> float | None:
     return next((cycles(row["sides"]["package"]) for row in rows if row["layer"] == layer), None)
 
 
-def of_litert(sides: Mapping[str, Mapping[str, Any]]) -> float | None:
+def of_litert(sides: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return LiteRT's cycles among what the sides of a layer take, or None."""
     return next((cycles(cost) for side, cost in sides.items() if side.startswith(LITERT)), None)
 

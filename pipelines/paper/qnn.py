@@ -6,8 +6,8 @@ and memory are those of trained ones, their accuracy means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypedDict
 
 from pipelines.output import printed_tables
 from pipelines.paper.emulated_results import beside_litert, cycles
@@ -143,13 +143,27 @@ def figures() -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def part_of(found: Found, threads: int | None = None) -> Mapping[str, Any]:
+class Row(TypedDict):
+    """A side of `doit bench`, as its result says it."""
+
+    what: str
+    median_ms: float
+
+
+class Timed(TypedDict):
+    """What was timed with so many threads."""
+
+    threads: int
+    rows: Sequence[Row]
+
+
+def part_of(found: Found, threads: int | None = None) -> Timed:
     """Return what was timed with the most threads, or with so many."""
-    parts = {part["threads"]: part for part in found.result["threads"]}
-    return dict(parts[threads or max(parts)])
+    parts: dict[int, Timed] = {part["threads"]: part for part in found.result["threads"]}
+    return parts[threads or max(parts)]
 
 
-def median(part: Mapping[str, Any], side: str) -> float | None:
+def median(part: Timed, side: str) -> float | None:
     """Return the median of a side whose name ends so, in milliseconds, or None."""
     rows = (row for row in part["rows"] if row["what"] == side or row["what"].endswith(side))
     return next((float(row["median_ms"]) for row in rows), None)
@@ -211,7 +225,7 @@ def _figure_6(results: Results) -> list[Part]:
     return parts
 
 
-def _memory(name: str, sizes: Mapping[str, Any]) -> list[str]:
+def _memory(name: str, sizes: Mapping[str, int]) -> list[str]:
     weights, maps = sizes["weights_bytes"], sizes["memory_bytes"]
     floats = sizes["float_weights_bytes"] + sizes["float_memory_bytes"]
     each = f"{weights / floats:.0%} + {maps / floats:.0%}"
@@ -250,7 +264,7 @@ def _beside(
     return [_with_mean(ratios, "times as fast", published, title)]
 
 
-def _engine(part: Mapping[str, Any], engine: str) -> float | None:
+def _engine(part: Timed, engine: str) -> float | None:
     rows = (r for r in part["rows"] if r["what"].startswith(engine) and r["what"].endswith("int8"))
     return next((float(row["median_ms"]) for row in rows), None)
 

@@ -65,7 +65,7 @@ def package(results: Results, bits: str) -> float | None:
     return None if found is None else cycles(found.result["rows"][0])
 
 
-def threads_of(costs: Mapping[str, Any]) -> int:
+def threads_of(costs: Mapping[str, object]) -> int:
     """The threads that a row's last columns are for: `+ 4 threads` says it."""
     named = (name.split() for name in costs if name.endswith("threads"))
     return next((int(words[1]) for words in named), 1)

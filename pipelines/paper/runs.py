@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import exit_status, places
+from pipelines import exit_status, work_folder
 from pipelines.benchmarks.engines import ENGINES
 from pipelines.benchmarks.result_origin import revision
 from pipelines.benchmarks.results_page import RESULTS
@@ -29,7 +29,7 @@ from pipelines.emulating.result_tables import CYCLES, INSTRUCTIONS
 from pipelines.machine import core, processor
 from pipelines.store import atomic, keys
 
-KEPT = places.ARTIFACTS / "paper"
+KEPT = work_folder.ARTIFACTS / "paper"
 SHIPPED = Path(__file__).with_name("results")
 _LEFT_OUT = {"predictions", "labels", "kinds", "exactness"}
 _NEEDED = {"command", "made_by", "processor", "bitkiln", "date", "result"}
@@ -144,7 +144,7 @@ def _check_modelled(result: Any) -> None:
         raise RunError("; ".join(notes))
 
 
-def _lacks_cycles(value: Any) -> bool:
+def _lacks_cycles(value: object) -> bool:
     if isinstance(value, Mapping):
         is_cost = INSTRUCTIONS in value and CYCLES not in value
         return is_cost or any(_lacks_cycles(each) for each in value.values())
@@ -156,7 +156,7 @@ def _first_error(output: str) -> str:
     return next(said, "")
 
 
-def shown(value: Any, wanted: Run) -> Any:
+def shown(value: object, wanted: Run) -> object:
     """Return what figures show of a result: the time of every turn, what each sample gave and
     single layers are most of it."""
     if isinstance(value, Mapping):
@@ -169,9 +169,10 @@ def shown(value: Any, wanted: Run) -> Any:
     return [shown(each, wanted) for each in value] if isinstance(value, list) else value
 
 
-def _is_of_turns(name: str, value: Any) -> bool:
-    is_times = name == "seconds" and isinstance(value, Mapping)
-    return is_times and any(isinstance(each, list) for each in value.values())
+def _is_of_turns(name: str, value: object) -> bool:
+    if name != "seconds" or not isinstance(value, Mapping):
+        return False
+    return any(isinstance(each, list) for each in value.values())
 
 
 def _kept(folder: Path, wanted: Run) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ def check(resolved: Resolved, description: Description) -> None:
         *_patterns(resolved.recipe, description),
     ]
     if resolved.recipe.model.file is not None and resolved.recipe.calibration is None:
-        precisions = _precisions if is_quantized(description) else _wished_in_vain
+        precisions = _precisions if is_quantized(description) else _stated_in_vain
         found += precisions(resolved, description)
     if found:
         raise resolved.errors(found)
@@ -53,7 +53,7 @@ def is_quantized(description: Description) -> bool:
     return is_operator or is_stored or any(layer[name] for layer in layers for name in _TENSORS)
 
 
-def _wished_in_vain(resolved: Resolved, description: Description) -> Iterator[Found]:
+def _stated_in_vain(resolved: Resolved, description: Description) -> Iterator[Found]:
     """Yield the first precision stated for a float model, which nothing gives it."""
     recipe = resolved.recipe
     assert recipe.model.file is not None
@@ -165,8 +165,8 @@ def _or_layers(pattern: str, names: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """A value wanted of a tensor, and the field that says so."""
+class _StatedValue:
+    """A value that a recipe states of a tensor, and the field that says so."""
 
     value: Any
     place: Location
@@ -185,13 +185,15 @@ def _precisions(resolved: Resolved, description: Description) -> Iterator[Found]
         for tensor in _TENSORS:
             found = layer[tensor] or {}
             phrase = f"layer '{layer['layer']}' has {_described(layer[tensor])} {tensor}"
-            for name, wish in _wishes(resolved, layer["layer"], position, len(layers), tensor):
-                if found.get(name) == wish.value:
-                    held.add(wish.place)
-                elif is_edge and wish.is_inner and found.get("bits") == _INT8:
-                    excused.setdefault(wish.place, []).append(phrase)
+            for name, stated in _stated_values(
+                resolved, layer["layer"], position, len(layers), tensor
+            ):
+                if found.get(name) == stated.value:
+                    held.add(stated.place)
+                elif is_edge and stated.is_inner and found.get("bits") == _INT8:
+                    excused.setdefault(stated.place, []).append(phrase)
                 else:
-                    differing.setdefault(wish.place, []).append(phrase)
+                    differing.setdefault(stated.place, []).append(phrase)
     # A precision that every layer is excused from would be stated for nothing.
     idle = {place: phrases for place, phrases in excused.items() if place not in held}
     differing = idle | differing
@@ -204,30 +206,30 @@ def _precisions(resolved: Resolved, description: Description) -> Iterator[Found]
         )
 
 
-def _wishes(
+def _stated_values(
     resolved: Resolved, layer: str, position: int, count: int, tensor: str
-) -> Iterator[tuple[str, _Wish]]:
+) -> Iterator[tuple[str, _StatedValue]]:
     """Yield what the recipe states of one tensor of a layer, bits and encoding; the last word."""
     recipe = resolved.recipe
-    wishes: dict[str, _Wish] = {}
+    values: dict[str, _StatedValue] = {}
     if recipe.quantization is not None:
         whole = getattr(recipe.quantization, tensor)
         for name in ("bits", "encoding"):
             if resolved.is_stated(f"quantization.{tensor}.{name}"):
                 place: Location = ("quantization", tensor, name)
-                wishes[name] = _Wish(getattr(whole, name), place, is_inner=True)
+                values[name] = _StatedValue(getattr(whole, name), place, is_inner=True)
         edges = {0: "stem", count - 1: "head"}
         edge = edges.get(position)
         if edge is not None and resolved.is_stated(f"quantization.{edge}"):
-            wishes = {"bits": _Wish(_INT8, ("quantization", edge))}
+            values = {"bits": _StatedValue(_INT8, ("quantization", edge))}
     for index, item in enumerate(recipe.layers):
         override = getattr(item, tensor)
         if override is not None and is_match(item.match, layer):
             for name in ("bits", "encoding"):
                 if getattr(override, name) is not None:
                     place = ("layers", index, tensor, name)
-                    wishes[name] = _Wish(getattr(override, name), place)
-    yield from wishes.items()
+                    values[name] = _StatedValue(getattr(override, name), place)
+    yield from values.items()
 
 
 def _stated(recipe: Recipe, place: Location) -> str:

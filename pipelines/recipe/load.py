@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.documents import fields, validate
 from pipelines.documents.board_files import list_boards, load_board
 from pipelines.documents.positions import Entry, Node
@@ -83,7 +83,7 @@ def list_recipes(*, own: bool = False) -> list[tuple[str, str]]:
     """
     listed = []
     for name, path in _by_name().items():
-        if own and not path.is_relative_to(places.RECIPES):
+        if own and not path.is_relative_to(work_folder.RECIPES):
             continue
         faults: list[Fault] = []
         tree = _with_parents(path, faults, ())
@@ -114,7 +114,7 @@ def find_recipe(name_or_path: str) -> Path:
         if not paths.is_file(path):
             raise UserError(f"no recipe file '{cut(name_or_path)}' (in {Path.cwd()})")
         return Path(os.path.normpath(path))
-    for folder in places.recipe_folders():
+    for folder in work_folder.recipe_folders():
         path = folder / f"{name_or_path}.yaml"
         if name_or_path and paths.is_file(path):
             return path
@@ -122,7 +122,7 @@ def find_recipe(name_or_path: str) -> Path:
     close = nearest(name_or_path, known)
     hint = f"did you mean '{close}'?" if close else f"accepted: {', '.join(known)}"
     raise UserError(
-        f"no recipe '{cut(name_or_path)}' in {shown(places.RECIPES)}; {hint} "
+        f"no recipe '{cut(name_or_path)}' in {shown(work_folder.RECIPES)}; {hint} "
         "(`doit recipes` lists them; a path must end in .yaml)"
     )
 
@@ -138,7 +138,7 @@ def _with_parents(path: Path, faults: list[Fault], below: tuple[Path, ...]) -> N
     name, span = extends.node.value, extends.node.span
     parent = _find_parent(name, path.parent)
     if parent is None:
-        folders = (path.parent, *places.recipe_folders())
+        folders = (path.parent, *work_folder.recipe_folders())
         known = sorted({file.stem for folder in folders for file in _yaml(folder)})
         close = nearest(name, known)
         hint = f"; did you mean '{close}'?" if close else ""
@@ -159,7 +159,7 @@ def _find_parent(name: str, folder: Path) -> Path | None:
     if is_path_like(name):
         candidates = [folder / paths.expanded(name)]
     else:
-        folders = (folder, *places.recipe_folders())
+        folders = (folder, *work_folder.recipe_folders())
         candidates = [each / f"{name}.yaml" for each in folders]
     return next((Path(os.path.normpath(path)) for path in candidates if paths.is_file(path)), None)
 
@@ -167,7 +167,7 @@ def _find_parent(name: str, folder: Path) -> Path | None:
 def _by_name() -> dict[str, Path]:
     """Return the file of every name in the folders of recipes, the first folder's first."""
     found: dict[str, Path] = {}
-    for folder in places.recipe_folders():
+    for folder in work_folder.recipe_folders():
         for path in sorted(folder.rglob("*.yaml")):
             found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
     return found
@@ -175,7 +175,9 @@ def _by_name() -> dict[str, Path]:
 
 def _is_taken(name: str) -> bool:
     """Whether a recipe has this name, in whatever folder of a folder of recipes."""
-    return any(True for folder in places.recipe_folders() for _ in folder.rglob(f"{name}.yaml"))
+    return any(
+        True for folder in work_folder.recipe_folders() for _ in folder.rglob(f"{name}.yaml")
+    )
 
 
 def _yaml(folder: Path) -> Iterator[Path]:

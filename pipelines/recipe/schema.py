@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import places
+from pipelines import work_folder
 from pipelines.documents.board_files import BOARDS
 from pipelines.recipe.recipe import Recipe
 
@@ -42,7 +42,7 @@ def board_schema() -> dict[str, Any]:
 def files() -> dict[Path, str]:
     """Return the generated files and their text."""
     return {
-        places.SHIPPED / "schema.json": _text(recipe_schema()),
+        work_folder.SHIPPED / "schema.json": _text(recipe_schema()),
         BOARDS / "schema.json": _text(board_schema()),
     }
 

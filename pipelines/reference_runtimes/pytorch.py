@@ -53,7 +53,7 @@ def module(source: bytes) -> Module:
     constants = {name: torch.from_numpy(np.array(a)) for name, a in program.constants.items()}
     is_changing = any(is_in_place(node) for node in nodes)
 
-    def run(*tensors: Any) -> tuple[Any, ...]:
+    def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         values = dict(zip(program.inputs, tensors, strict=True))
         values |= {n: t.clone() for n, t in constants.items()} if is_changing else constants
         with torch.no_grad():
@@ -64,14 +64,14 @@ def module(source: bytes) -> Module:
     return run
 
 
-def _step(node: Node) -> Callable[[dict[str, Any]], None]:
+def _step(node: Node) -> Callable[[dict[str, object]], None]:
     """Return what computes the outputs of a node from values by name."""
     operator = _operator(node.op)
     arguments = {
         name: _constant(value) for name, value in node.arguments.items() if name not in _PLACES
     }
 
-    def step(values: dict[str, Any]) -> None:
+    def step(values: dict[str, object]) -> None:
         found = operator(**{name: _resolved(value, values) for name, value in arguments.items()})
         several = found if isinstance(found, Sequence) else (found,)
         values.update(zip(node.outputs, several, strict=False))
@@ -92,13 +92,14 @@ def _operator(op: str) -> Any:
         raise RefusedError(f"PyTorch: it has no operator '{op}'") from error
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: object) -> object:
     """Return an argument with types as PyTorch has them."""
-    is_type = isinstance(value, str) and value in DTYPES.values()
-    return getattr(torch, value) if is_type else value
+    if isinstance(value, str) and value in DTYPES.values():
+        return getattr(torch, value)
+    return value
 
 
-def _resolved(value: Any, values: Mapping[str, Any]) -> Any:
+def _resolved(value: object, values: Mapping[str, object]) -> object:
     if isinstance(value, Ref):
         return values[value.name]
     if isinstance(value, list):

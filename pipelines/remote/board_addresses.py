@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines import paths, places
+from pipelines import paths, work_folder
 from pipelines.documents import validate
 from pipelines.documents.board_files import list_boards
 from pipelines.documents.trees import read
@@ -98,7 +98,7 @@ def _fault(address: str) -> str:
 
 def _path() -> Path:
     named = os.environ.get(VARIABLE)
-    return paths.expanded(named) if named else places.BOARDS
+    return paths.expanded(named) if named else work_folder.BOARDS
 
 
 def _known() -> tuple[Board, ...]:

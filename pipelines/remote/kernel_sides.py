@@ -18,7 +18,7 @@ from stages.graph import interpret
 from stages.kernels.packed_winograd import tiles_for
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
-from stages.packaging.program.program import Call, Fallback, Program, Slot
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot
 
 Array = np.ndarray[Any, Any]
 Place = tuple[str, str]
@@ -108,7 +108,7 @@ def sides(
 ) -> dict[str, Side]:
     """Return the sides of layers; `model` is the packed one that the program was made of.
 
-    `inputs` are one sample by name. Weights larger than `near` bytes, of the second cache, are far.
+    `inputs` are one sample by name. Weights larger than `near` bytes, of the L2 cache, are far.
     """
     values: dict[str, Any] = {}
     interpret.run(model, inputs, observe=values.__setitem__)
@@ -173,7 +173,7 @@ class _Memory:
         self, program: Program, inputs: Mapping[str, Array], values: Mapping[str, Any]
     ) -> None:
         self.program, self.values = program, values
-        self.first_together = len(program.calls_apart)
+        self.first_together = len(program.calls_per_image)
         self.kept: dict[Place, bytearray] = {}
         for name, array in program.constants.items():
             self._keep(("constant", name), array)
@@ -209,9 +209,9 @@ class _Memory:
 
     def _fields(self, call: Call, is_one_picture: bool) -> Iterator[Array]:
         value = self.values[call.layer]
-        is_apart = call in self.program.calls_apart
+        is_apart = call in self.program.calls_per_image
         for field in value if isinstance(value, tuple) else (value,):
             array = np.asarray(field)
-            if is_one_picture and is_apart and self.program.pictures > 1:
-                array = array[: len(array) // self.program.pictures]
+            if is_one_picture and is_apart and self.program.images > 1:
+                array = array[: len(array) // self.program.images]
             yield array

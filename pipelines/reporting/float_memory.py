@@ -9,6 +9,7 @@ from stages.packaging.program.arena import Item, align, place
 
 if TYPE_CHECKING:
     from stages.kinds import Model
+    from stages.nodes import TensorType
 
 BYTES = 4
 
@@ -71,7 +72,7 @@ def _items(model: Model) -> list[Item]:
     ]
 
 
-def _elements(kind: Any) -> int:
+def _elements(kind: TensorType) -> int:
     from stages.dialect.calls import shape_of
 
     return prod(shape_of(kind))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def bars(rows: Sequence[Bar], label: str) -> str:
 
 def table(
     titles: Sequence[str],
-    rows: Iterable[Sequence[Any]],
+    rows: Iterable[Sequence[object]],
     numbers: Iterable[int],
     code: Iterable[int] = (),
     marked: int | None = None,

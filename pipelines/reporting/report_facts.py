@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import verifying
 from pipelines.benchmarks.kernel_work import works
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import EXACTNESS
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
 from pipelines.errors import UserError, shown
-from pipelines.evaluation import layer_errors
+from pipelines.evaluation import comparison, layer_errors, verification
 from pipelines.recipe.resolved import Resolved
 from pipelines.remote.dialogue import is_time
 from pipelines.reporting import float_memory
@@ -30,7 +29,7 @@ from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 from stages.packaging.program.arena import Arena, Item, lifetimes
 from stages.packaging.program.arena import plan as arena_of
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 from stages.packaging.program_builder import program_of
 
 BESIDE = 3
@@ -134,7 +133,7 @@ def gather(
 
 def _program(workshop: Workshop, hardware: Hardware) -> Program:
     plan = workshop.plan
-    names = ("bitpacking", "synthesizing", "tuning")
+    names = ("bitpacking", "synthesizing", "scheduling")
     model, bodies, schedules = (workshop.load(plan.step(name)) for name in names)
     return program_of(model, bodies, schedules, hardware, workshop.memo(plan.step("packaging")))
 
@@ -221,15 +220,17 @@ def _exactness(workshop: Workshop) -> list[dict[str, Any]]:
     """What outputs after every stage are like beside the source graph's; kept in the store."""
     steps = tuple(s.name for s in workshop.plan.steps if s.stage.gives == "model")
     ingredients = {
-        "inputs": derived.outputs(workshop, (*steps, verifying.GOLDEN)),
-        "tolerance": verifying.tolerance(workshop.plan),
-        "code": keys.code_ingredients("pipelines.verifying", packages=("pipelines", "stages")),
+        "inputs": derived.outputs(workshop, (*steps, verification.GOLDEN)),
+        "tolerance": verification.tolerance(workshop.plan),
+        "code": keys.code_ingredients(
+            "pipelines.evaluation.verification", packages=("pipelines", "stages")
+        ),
     }
 
     def find() -> dict[str, Any]:
         rows = [
-            {"stage": stage, "verdict": item.verdict, "detail": verifying.describe(item)}
-            for stage, found, _ in verifying.after_stages(workshop)
+            {"stage": stage, "verdict": item.verdict, "detail": comparison.describe(item)}
+            for stage, found, _ in verification.after_stages(workshop)
             for item in found
         ]
         return {"rows": rows}

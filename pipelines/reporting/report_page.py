@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.output import printed_tables
 from pipelines.recipe.resolved import Resolved
-from pipelines.reporting import drawings, recipe_comparison, sections
+from pipelines.reporting import drawings, recipe_comparison, report_sections
 from pipelines.reporting.page_parts import table
 from pipelines.reporting.recipe_comparison import Entry
 from pipelines.reporting.report_facts import Facts
@@ -25,10 +25,10 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         f'<p class="said">{escape(resolved.recipe.description)}<br>{escape(origin)}</p>',
         _cards(manifest, facts, resolved.hardware.threads),
         *_network(facts),
-        *sections.beside_float(facts, _library(manifest)),
-        *sections.accuracy(facts.rated),
-        *sections.errors(facts.errors),
-        *sections.costs(facts.rated),
+        *report_sections.beside_float(facts, _library(manifest)),
+        *report_sections.accuracy(facts.rated),
+        *report_sections.errors(facts.errors),
+        *report_sections.costs(facts.rated),
         "<h2>The arena over time</h2>",
         '<p class="said">Every box is a tensor: from left to right the calls during which it is '
         "kept, from bottom to top the bytes of the arena that it has.</p>",

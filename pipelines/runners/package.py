@@ -74,7 +74,7 @@ class Package:
     def golden(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return golden inputs and outputs by name, each (samples, *shape)."""
         from stages.packaging.files.golden_file import read_golden
-        from stages.packaging.program.program import TensorSpec
+        from stages.packaging.program.kernel_program import TensorSpec
 
         inputs, outputs = (
             tuple(TensorSpec(item.name, item.dtype, item.shape) for item in tensors)

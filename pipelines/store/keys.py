@@ -9,11 +9,11 @@ import json
 from importlib import metadata
 from pathlib import Path
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.store import python_sources
 from stages.rooms import ROOMS
 
-ROOT = places.CODE
+ROOT = work_folder.CODE
 """First-party modules are found below it."""
 
 FIRST_PARTY = ("stages", "hw")

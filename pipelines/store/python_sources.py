@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.store import atomic
 
 FORMAT = 3
@@ -101,7 +101,7 @@ def _known(root: Path) -> dict[str, Any]:
 
 def _kept(root: Path) -> Path:
     """Return the file that keeps what was found; the code's own folder is only read."""
-    return (places.WORK if root == places.CODE else root) / _NAME
+    return (work_folder.WORK if root == work_folder.CODE else root) / _NAME
 
 
 def _written(files: dict[str, Any]) -> list[Any]:

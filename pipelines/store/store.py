@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.store import atomic, keys
-from pipelines.store.contents import (
+from pipelines.store.content_bytes import (
     digest,
     holds_exactly,
     is_elf,

@@ -35,7 +35,7 @@ def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str,
 
 def check_built(workshop: Workshop, resolved: Resolved, pattern: str) -> None:
     """UserError if the layers of a recipe are not known yet."""
-    if not workshop.is_current(workshop.plan.step("tuning")):
+    if not workshop.is_current(workshop.plan.step("scheduling")):
         raise UserError(
             f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
             f"run: doit build recipe={resolved.name}"

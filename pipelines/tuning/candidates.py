@@ -18,8 +18,8 @@ from pipelines.tuning.snapshot import best_of, better_of
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import AXES, Subject
-from stages.tuning import ORDERS
-from stages.tuning.row_blocks import ORDER, row_blocks
+from stages.scheduling import ORDERS
+from stages.scheduling.row_blocks import ORDER, row_blocks
 
 SHORT_SECONDS = 1e-3
 """To share a layer takes some microseconds on every thread."""
@@ -186,7 +186,7 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     """
     found = subjects.of(steps)
     kernels, orders = subjects.running(steps), subjects.orders(steps)
-    hardware: Hardware = validated("hw.profile", "Hardware", steps.plan.step("tuning").hardware)
+    hardware: Hardware = validated("hw.profile", "Hardware", steps.plan.step("scheduling").hardware)
     learned = ranking.learned(known, hardware)
     names = {name: subject.workload.name for name, subject in found.items()}
     counts = Counter(names.values())

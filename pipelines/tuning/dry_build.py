@@ -8,12 +8,12 @@ from typing import Any
 
 from pipelines.builds import stage_calls
 from pipelines.builds.execution import Workshop
-from pipelines.builds.plan import MEASURING, Step
+from pipelines.builds.plan import MEASUREMENTS, Step
 from pipelines.store.items import Memo
 from pipelines.tuning.snapshot import Snapshot
 
 
-class Rehearsal:
+class DryBuild:
     """A built recipe whose choices are replaced: what depends on them is made anew, in memory."""
 
     def __init__(self, built: Workshop, choices: Mapping[str, Any]) -> None:
@@ -40,4 +40,4 @@ class Rehearsal:
 
     def _depends(self, step: Step) -> bool:
         givers = (giver for _, giver in self.plan.producers(step) if giver is not None)
-        return MEASURING in step.stage.takes.values() or any(map(self._depends, givers))
+        return MEASUREMENTS in step.stage.takes.values() or any(map(self._depends, givers))

@@ -24,5 +24,5 @@ def key_of(base: Workshop) -> str | None:
 
     None while what comes before the stage is not built.
     """
-    address = base.address(base.plan.step("tuning"))
+    address = base.address(base.plan.step("scheduling"))
     return address.key if address is not None else None

@@ -87,7 +87,7 @@ class Finished(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     finished: str
-    """Key of what was tuned: of the stage `tuning` before anything was measured."""
+    """Key of what was tuned: of the stage `scheduling` before anything was measured."""
     trials: int
     """Kernels that were to be measured per layer."""
     processor: str = ""

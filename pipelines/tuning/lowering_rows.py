@@ -18,7 +18,7 @@ def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str,
     """
     check_built(workshop, resolved, pattern)
     plan = workshop.plan
-    schedules = workshop.load(plan.step("tuning"))
+    schedules = workshop.load(plan.step("scheduling"))
     layers = {
         str(binding.var.name): Layer(
             function, schedules[str(binding.value.op.name_hint)], resolved.hardware

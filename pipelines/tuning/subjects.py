@@ -19,7 +19,7 @@ from stages.options import LegalizeOptions
 def of(steps: Steps) -> dict[str, Subject]:
     """Layer → what there is to choose for it."""
     plan = steps.plan
-    offers = steps.load(plan.step("offering"))
+    offers = steps.load(plan.step("enumerating"))
     model = steps.load(plan.step("quantizing"))
     data = plan.step("legalizing").options["options"]
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
@@ -41,7 +41,7 @@ def running(steps: Steps) -> dict[str, str]:
 
 def orders(steps: Steps) -> dict[str, str]:
     """Layer → the order of its work items."""
-    schedules = steps.load(steps.plan.step("tuning"))
+    schedules = steps.load(steps.plan.step("scheduling"))
     return {layer: schedules[composite]["order"] for layer, composite, _ in _products(steps)}
 
 

@@ -17,7 +17,7 @@ from pipelines.remote.kernel_sides import Side, sides
 from pipelines.store import keys
 from pipelines.tuning import subjects
 from pipelines.tuning.candidates import Candidate, Layer, as_offered
-from pipelines.tuning.dry_build import Rehearsal
+from pipelines.tuning.dry_build import DryBuild
 from stages.packaging.program_builder import program_of
 
 Array = np.ndarray[Any, Any]
@@ -91,14 +91,14 @@ class Preparing:
         On one thread it is beside the predicted kernel; on several beside the same kernel and loops
         without a limit of its tasks.
         """
-        steps = self._rehearsal(wanted)
+        steps = self._dry_build(wanted)
         found, objects = self._sides(steps)
         used = subjects.running(steps)
         if threads == 1:
             before, base_objects = self.base_sides()
         else:
             whole = {name: (layer, layer.uncapped) for name, (layer, _) in wanted.items()}
-            before, base_objects = self._sides(self._rehearsal(whole))
+            before, base_objects = self._sides(self._dry_build(whole))
         kernels: dict[str, int] = {}
         for name in wanted:
             kernels |= before[name].kernels() | found[name].kernels()
@@ -110,18 +110,18 @@ class Preparing:
             for name, (layer, candidate) in wanted.items()
         ]
 
-    def _rehearsal(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> Rehearsal:
+    def _dry_build(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> DryBuild:
         choices = {
             workload.name: candidate.choice
             for layer, candidate in wanted.values()
             for workload in layer.subject.workloads
         }
-        return Rehearsal(self.base, choices)
+        return DryBuild(self.base, choices)
 
     def _sides(self, steps: Steps) -> tuple[dict[str, Side], Mapping[str, bytes]]:
         plan = steps.plan
         model = steps.load(plan.step("bitpacking"))
-        bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "tuning"))
+        bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "scheduling"))
         made = program_of(
             model, bodies, schedules, self.hardware, steps.memo(plan.step("packaging"))
         )

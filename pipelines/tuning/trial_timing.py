@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import verifying
+from pipelines.evaluation import comparison
 from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import FaultError
 from pipelines.remote.kernel_sides import Side
@@ -86,10 +86,10 @@ def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
     methods = {offer.algorithm for offer in trial.layer.subject.candidates}
     if "macf16" in methods:
-        return max(verifying.CLOSE, departure(1))
+        return max(comparison.CLOSE, departure(1))
     if "macbf16" in methods:
-        return verifying.CLOSE_OF_BFLOAT16
-    return verifying.CLOSE if "macf32" in methods else None
+        return comparison.CLOSE_OF_BFLOAT16
+    return comparison.CLOSE if "macf32" in methods else None
 
 
 def _is_close(given: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance: float) -> bool:
@@ -97,4 +97,4 @@ def _is_close(given: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], toleran
     difference = np.abs(one - other)
     if wanted.dtype.kind == "f":
         return bool((difference <= tolerance * np.abs(other).max(initial=0.0)).all())
-    return bool((difference > 0).mean() <= max(verifying.RARE, 1 / wanted.size))
+    return bool((difference > 0).mean() <= max(comparison.RARE, 1 / wanted.size))

@@ -20,7 +20,7 @@ biases with every correction folded in. One pass does it for all models, `PackCo
    `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
    knows where each variable lies by then. What no composite writes as a layer wants it, such as a
    graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
-   `computed_weights.py`).
+   `computed_matrices.py`).
 
 What a composite computes has the channels there are; what fills up words and blocks is stored
 behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these

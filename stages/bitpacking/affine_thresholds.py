@@ -7,11 +7,10 @@ costs one multiplication for all of them, where every threshold costs a comparis
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
+
 FEWEST = {"int16": 5, "int32": 3}
 """Type of thresholds → how many of them cost more than a multiply-add: a register of them is
 compared for 8 or 4 lanes of NEON, 32 or 16 of AVX-512, in two instructions; a multiply-add takes

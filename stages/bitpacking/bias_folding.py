@@ -13,8 +13,7 @@ from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.packed_conv2d import border_classes, class_count
 from stages.kernels.packing import pack_rows, raw_sums, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def border(window: Window) -> list[int]:

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from stages.graph.bindings import bindings_of, calls_of, variables_in
 from stages.graph.composites import is_of_levels, is_reshape
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Var
 
-Array = np.ndarray[Any, Any]
 ELEMENTWISE = "elementwise"
 """The attribute `composite` of a function of levels without a main operator."""
 

@@ -23,10 +23,9 @@ from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
 from stages.kernels import packed_edges
+from stages.kinds import Array
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.rescale import fits
-
-Array = np.ndarray[Any, Any]
 
 
 class Composite:

@@ -26,9 +26,8 @@ from stages.kernels.packed_depthwise import (
 )
 from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
+from stages.kinds import Array
 from stages.nodes import Call, Function, Var, VarBinding
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

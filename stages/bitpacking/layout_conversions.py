@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 
 from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
-from stages.bitpacking.computed_weights import matrices, transpose_of
+from stages.bitpacking.computed_matrices import matrices, transpose_of
 from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.plans import LinearPlan, Plans
 from stages.dialect import elementwise

@@ -14,11 +14,11 @@ from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
+from stages.kinds import Array
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import Call, Var, VarBinding
 from stages.options import LegalizeOptions
 
-Array = np.ndarray[Any, Any]
 LINEAR = tuple(
     f"{algorithm}{name}"
     for algorithm in ("", "bitserial_", "lookup_")

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from stages.bitpacking.call_graph import Graph
-from stages.bitpacking.computed_weights import Matrix
+from stages.bitpacking.computed_matrices import Matrix
 from stages.bitpacking.edge_layouts import Layout, layout_of
 from stages.bitpacking.edges import Edges
 from stages.bitpacking.layout_conversions import Conversions, to_bits

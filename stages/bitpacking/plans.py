@@ -22,9 +22,8 @@ from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.signature_text import signature_text
+from stages.kinds import Array
 from stages.nodes import Var
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.dialect.numerators import factor, numerators, offset
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
+from stages.kinds import Array
 from stages.nodes import Call, Function, Var
 
-Array = np.ndarray[Any, Any]
 Marks = Mapping[Var, Mapping[str, bool]]
 """Variable of a composite → attributes that the operator gets which gives it."""
 SHORT = np.iinfo(np.int16)

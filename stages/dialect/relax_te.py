@@ -21,9 +21,9 @@ from stages.dialect.numbers_tir import TIR, fence
 from stages.dialect.operators import OPERATORS
 from stages.dialect.processor import clips_integers
 from stages.dialect.reductions_te import REDUCTIONS
-from stages.nodes import Call, Scalar, Tensor
+from stages.nodes import Buffer, Call, Scalar, Tensor
 
-Operand = Scalar | Tensor
+Operand = Scalar | Tensor | Buffer
 """A number at a position, or a tensor that an operator reads whole."""
 
 

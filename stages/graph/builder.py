@@ -12,10 +12,8 @@ from tvm import relax
 from stages.dialect.calls import tensor_type
 from stages.dialect.operators import normalizer
 from stages.graph.bindings import output_names, variables_in
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Expr, Function, GlobalVar, Var, VarBinding
-
-Array = np.ndarray[Any, Any]
 
 KEPT = ("numerics", "quantization", "islands", "pictures")
 """Attributes of `main` that hold at every stage."""

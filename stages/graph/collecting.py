@@ -17,10 +17,8 @@ from stages.dialect import integer_te
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.graph.bindings import bindings_of, variables_in
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Expr, Function, Var
-
-Array = np.ndarray[Any, Any]
 
 
 def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

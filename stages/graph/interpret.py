@@ -17,7 +17,7 @@ from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.graph.collecting import pictures_of, together
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import (
     Call,
     Expr,
@@ -31,7 +31,6 @@ from stages.nodes import (
     VarBinding,
 )
 
-Array = np.ndarray[Any, Any]
 Observer = Callable[[str, Any], None]
 Change = Callable[[Var, Any], Any]
 """From a variable of `main` and its value to what readers of it get."""

@@ -30,15 +30,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Expr, Function, Var, VarBinding
-
-Array = np.ndarray[Any, Any]
 
 
 class Pass:

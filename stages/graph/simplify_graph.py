@@ -8,7 +8,6 @@ the two undo each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -23,7 +22,6 @@ from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, TupleGetItem, Var, VarBinding
 
-Array = np.ndarray[Any, Any]
 TRANSPOSE, RESHAPE = "relax.permute_dims", "relax.reshape"
 REDUCTIONS = {
     f"relax.{build.__name__}": build

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.numerators import numerators
@@ -23,7 +21,7 @@ from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
 from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
-from stages.kinds import Table
+from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import VarBinding
 
@@ -57,7 +55,7 @@ class Layer:
     data_dtype: str
     weight_dtype: str
     attrs: dict[str, Any]
-    weight: np.ndarray[Any, Any]
+    weight: Array
     output: tuple[int, int]
     own_obstacle: str | None = None
     """What keeps it from stored bits beside the encodings of its operands."""
@@ -111,7 +109,7 @@ class Layer:
         return storable(from_table(offers[self.problem.name]), self.numerators)
 
     @property
-    def numerators(self) -> np.ndarray[Any, Any]:
+    def numerators(self) -> Array:
         """The weights as products take them."""
         return numerators(self.weight, self.attrs["weight_zero_point_x2"])
 
@@ -121,7 +119,7 @@ class Layer:
         return weight_limit_of(self.numerators)
 
 
-def layer_of(binding: VarBinding, weight: np.ndarray[Any, Any]) -> Layer:
+def layer_of(binding: VarBinding, weight: Array) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
     height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)

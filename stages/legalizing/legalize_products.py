@@ -38,7 +38,7 @@ from stages.kernels import direct_operators as direct
 from stages.kernels.channel_groups import dense
 from stages.kernels.kernel_candidates import Method
 from stages.kernels.rebase import SHIFT, rebase
-from stages.kinds import Model, Table
+from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import BUILDERS, ON_BITS, Layer, choose, impossible, layer_of, shared
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -46,7 +46,6 @@ from stages.numerics.division import rounds_alike
 from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
-Array = np.ndarray[Any, Any]
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
 QUANTIZE = "relax.qnn.quantize_linear"

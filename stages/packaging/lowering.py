@@ -10,38 +10,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from hw.profile import Hardware
 from stages.codegen import target_of
 from stages.graph.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
 from stages.kinds import Table
+from stages.nodes import Function
 from stages.packaging.emitting.composite import Layer
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.epilogues.channel_blocks import Blocks
-from stages.packaging.epilogues.channel_vectors import Lanes
+from stages.packaging.epilogues.channel_blocks import ChannelBlocks
+from stages.packaging.epilogues.channel_vectors import ChannelVectors
 from stages.packaging.standalone.bit_pool import is_bit_pool, lower_bit_pool
-from stages.packaging.standalone.byte_function import is_table, lower_table
-from stages.packaging.standalone.computed_weights import lower_matrices
-from stages.packaging.standalone.exact_resummation import is_settling, lower_settling
-from stages.packaging.standalone.image_packing import lower_pictures
+from stages.packaging.standalone.byte_function import is_byte_function, lower_byte_function
+from stages.packaging.standalone.image_packing import lower_image_packing
 from stages.packaging.standalone.max_pool import lower_max_pool
-from stages.packaging.standalone.near_tie_sums import is_of_near_ties, lower_near_ties
-from stages.packaging.standalone.pad import lower_padding
+from stages.packaging.standalone.near_tie_sums import is_near_tie_sum, lower_near_tie_sums
+from stages.packaging.standalone.pad import lower_pad
+from stages.packaging.standalone.resummation_kernel import is_resummation, lower_resummation
 from stages.packaging.standalone.row_sums import is_row_sum, lower_row_sum
 from stages.packaging.standalone.softmax_rows import is_softmax, lower_softmax
-from stages.packaging.standalone.te_kernel import lower_plain
-from stages.packaging.standalone.winograd_inputs import lower_tiles
+from stages.packaging.standalone.te_kernel import lower_te_kernel
+from stages.packaging.standalone.weight_packing import lower_computed_weights
+from stages.packaging.standalone.winograd_inputs import lower_winograd_inputs
 from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
-from stages.packaging.sums.depthwise_taps import Taps
-from stages.packaging.sums.interleaved_tiles import Interleaved
+from stages.packaging.sums.depthwise_taps import DepthwiseTaps
+from stages.packaging.sums.interleaved_tiles import InterleavedTiles
 from stages.packaging.sums.parts import Reads, Sums
 from stages.packaging.sums.pooled import Pooled
-from stages.packaging.sums.tile_order import Halves, Joined, Rows, Turning
-from stages.packaging.sums.tile_sums import ATile, Gathered, InLoop, InScratch, InTiles
-from stages.packaging.sums.widened_windows import Widened
+from stages.packaging.sums.tile_order import JoinedRows, OutputRows, RowHalves, WrappedRows
+from stages.packaging.sums.tile_sums import (
+    GatheredFloats,
+    InMatrixTiles,
+    InRegisters,
+    InScratch,
+    InTileFunction,
+)
+from stages.packaging.sums.widened_reads import WidenedWindows
 from stages.packaging.sums.window_reads import Windows
-from stages.packaging.sums.winograd_sums import OfSquares, Squares, Transformed
+from stages.packaging.sums.winograd_sums import WinogradRuns, WinogradSums, WinogradTiles
 
 Whole = Callable[[Layer, str], Kernel]
 """What gives the kernel of a name on its own."""
@@ -57,18 +63,18 @@ class Row:
     by: Parts | Whole
 
 
-IN_REGISTERS = InLoop, ATile, InScratch
+IN_REGISTERS = InRegisters, InTileFunction, InScratch
 """Where sums stand of micro-kernels that may keep them."""
-IN_TILES = Interleaved, InTiles
-ANYWHERE = Turning, Joined, Halves, Rows
-ON_LINES = Joined, Rows
-WINOGRAD = (Squares,), (Transformed,), (OfSquares,)
-TILED = (Windows,), IN_TILES, ON_LINES
+IN_TILES = InterleavedTiles, InMatrixTiles
+ANYWHERE = WrappedRows, JoinedRows, RowHalves, OutputRows
+IN_ROWS = JoinedRows, OutputRows
+WINOGRAD = (WinogradTiles,), (WinogradSums,), (WinogradRuns,)
+TILED = (Windows,), IN_TILES, IN_ROWS
 """Matrix tiles (AMX)."""
-BYTES = (Widened, Windows), IN_REGISTERS, ANYWHERE
+BYTES = (WidenedWindows, Windows), IN_REGISTERS, ANYWHERE
 
 
-def _alone(lower: Callable[[Any, str, Hardware], Kernel]) -> Whole:
+def _alone(lower: Callable[[Function, str, Hardware], Kernel]) -> Whole:
     return lambda layer, symbol: lower(layer.function, symbol, layer.hardware)
 
 
@@ -77,65 +83,79 @@ TABLE = (
     Row(
         "maximum of bytes", lambda it: max_pool_of(it.function) is not None, _alone(lower_max_pool)
     ),
-    Row("padding", lambda it: pad_of(it.function) is not None, _alone(lower_padding)),
-    Row("sums near ties", lambda it: is_of_near_ties(it.function), _alone(lower_near_ties)),
-    Row("sums taken again", lambda it: is_settling(it.function), _alone(lower_settling)),
-    Row("function of a byte", lambda it: it.is_plain(is_table, it.isa), _alone(lower_table)),
-    Row("softmax", lambda it: it.is_plain(is_softmax), _alone(lower_softmax)),
+    Row("padding", lambda it: pad_of(it.function) is not None, _alone(lower_pad)),
+    Row(
+        "sums near rounding ties",
+        lambda it: is_near_tie_sum(it.function),
+        _alone(lower_near_tie_sums),
+    ),
+    Row("exact re-summation", lambda it: is_resummation(it.function), _alone(lower_resummation)),
+    Row(
+        "function of a byte (LUT)",
+        lambda it: it.is_te(is_byte_function, it.isa),
+        _alone(lower_byte_function),
+    ),
+    Row("softmax", lambda it: it.is_te(is_softmax), _alone(lower_softmax)),
     Row(
         "sums of rows",
-        lambda it: it.is_plain(is_row_sum),
+        lambda it: it.is_te(is_row_sum),
         lambda it, symbol: lower_row_sum(it.function, symbol),
     ),
-    Row("tensor expressions", lambda it: it.is_plain(), _alone(lower_plain)),
-    Row("Winograd's transform", lambda it: it.kind == TILES, _alone(lower_tiles)),
+    Row("tensor expressions", lambda it: it.is_te(), _alone(lower_te_kernel)),
+    Row("Winograd's transform", lambda it: it.kind == TILES, _alone(lower_winograd_inputs)),
     Row(
         "computed weights",
         lambda it: it.kind == MATRICES,
-        lambda it, symbol: lower_matrices(it.function, symbol),
+        lambda it, symbol: lower_computed_weights(it.function, symbol),
     ),
     Row(
-        "pictures of few channels",
-        lambda it: it.kind == PICTURES or it.composite.is_picture,
-        lambda it, symbol: lower_pictures(it.composite, symbol, it.hardware),
+        "images of few channels",
+        lambda it: it.kind == PICTURES or it.composite.is_image,
+        lambda it, symbol: lower_image_packing(it.composite, symbol, it.hardware),
     ),
     Row(
         "maximum of bits",
         lambda it: is_bit_pool(it.composite),
         lambda it, symbol: lower_bit_pool(it.composite, symbol),
     ),
-    # Sums, and what follows them: tensors as the user sees them, or levels in planes, tables or
+    # Sums, and what follows them: tensors as the user sees them, or levels in planes, LUTs or
     # bytes, which networks have that simulated quantizers describe.
-    Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, Lanes)),
+    Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, ChannelVectors)),
     Row(
         "levels by matrix tiles",
         lambda it: it.is_tiled and it.gives_blocks_of_levels,
-        Parts(*TILED, Blocks),
+        Parts(*TILED, ChannelBlocks),
     ),
-    Row("product by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Lanes)),
+    Row("linear layer by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, ChannelVectors)),
     Row(
-        "batched product",
-        lambda it: it.is_product and it.has_matrices,
-        Parts((Widened, Windows), IN_REGISTERS, (Rows,), Lanes),
+        "batched linear layer",
+        lambda it: it.is_linear and it.has_computed_weights,
+        Parts((WidenedWindows, Windows), IN_REGISTERS, (OutputRows,), ChannelVectors),
     ),
-    Row("product of bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, Lanes)),
+    Row("linear layer of bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, ChannelVectors)),
     Row(
-        "product of floats, of bits, or looked up",
+        "linear layer of floats, of bits, or by LUT",
         lambda it: it.composite.is_convolution,
-        Parts((Windows,), IN_REGISTERS, ON_LINES, Lanes),
+        Parts((Windows,), IN_REGISTERS, IN_ROWS, ChannelVectors),
     ),
     Row(
         "depthwise",
         lambda it: it.is_depthwise,
-        Parts((Taps,), (ATile, InScratch), (Rows,), Lanes),
+        Parts((DepthwiseTaps,), (InTileFunction, InScratch), (OutputRows,), ChannelVectors),
     ),
-    Row("pool of levels", lambda it: it.has_pool, Parts((Reads,), (Pooled,), (Rows,), Lanes)),
+    Row(
+        "pool of levels",
+        lambda it: it.has_pool,
+        Parts((Reads,), (Pooled,), (OutputRows,), ChannelVectors),
+    ),
     Row(
         "levels of floats",
         lambda it: it.composite.reads_floats,
-        Parts((Reads,), (Gathered,), (Rows,), Lanes),
+        Parts((Reads,), (GatheredFloats,), (OutputRows,), ChannelVectors),
     ),
-    Row("levels of levels", lambda it: True, Parts((Reads,), (Sums,), (Rows,), Lanes)),
+    Row(
+        "levels of levels", lambda it: True, Parts((Reads,), (Sums,), (OutputRows,), ChannelVectors)
+    ),
 )
 """How each kind of composite is lowered: the first row that it is one of."""
 
@@ -156,7 +176,7 @@ def described(layer: Layer) -> dict[str, str]:
 
 
 def lower(
-    function: Any,
+    function: Function,
     symbol: str,
     schedule: Table,
     bodies: Table,

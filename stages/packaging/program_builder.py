@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import Call as RelaxCall
-from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -18,18 +17,19 @@ from stages.graph.bindings import bindings_of, output_names, outputs_of, quantiz
 from stages.graph.collecting import is_collect, pictures_of, together
 from stages.graph.composites import PLAIN, is_reshape
 from stages.kinds import Model, Table
+from stages.nodes import Expr, Function, GlobalVar, TensorType, Var, VarBinding
 from stages.packaging.compiling.kernel_objects import (
     Lowered,
     Memo,
     code_ingredients,
-    compiled,
-    written,
+    compiled_assembly,
+    compiled_objects,
 )
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.program.memory_check import check_fits
-from stages.packaging.program.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.program.small_calls import is_small
 
 ARITHMETIC = tuple(
@@ -51,25 +51,27 @@ def program_of(
 
     StageError if the program does not fit into the board's memory: nothing is compiled then.
     """
-    linearizer = _Linearizer(model, bodies, schedules, hardware)
-    program = linearizer.run()
+    builder = ProgramBuilder(model, bodies, schedules, hardware)
+    program = builder.run()
     check_fits(program, hardware)
-    kernels = linearizer.kernels.values()
+    kernels = builder.kernels.values()
     if as_text:
-        return replace(program, texts=written(kernels, hardware, memo))
-    return replace(program, objects=compiled(kernels, hardware, memo))
+        return replace(program, texts=compiled_assembly(kernels, hardware, memo))
+    return replace(program, objects=compiled_objects(kernels, hardware, memo))
 
 
-class _Linearizer:
+class ProgramBuilder:
+    """Lowers every composite of a model and orders the calls; `kernels` are then all of them."""
+
     def __init__(self, model: Model, bodies: Table, schedules: Table, hardware: Hardware) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
         self.hardware = hardware
-        self.pictures = pictures_of(model)
-        self.slots: dict[Any, Slot] = {}
-        self.tuples: dict[Any, list[Slot]] = {}
+        self.images = pictures_of(model)
+        self.slots: dict[Var, Slot] = {}
+        self.tuples: dict[Var, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
         self.collected: set[str] = set()
-        self.kernels: dict[tuple[Any, bool], Lowered] = {}
+        self.kernels: dict[tuple[GlobalVar, bool], Lowered] = {}
 
     def run(self) -> Program:
         """The program, its objects left out; `kernels` are then all that it calls."""
@@ -98,14 +100,14 @@ class _Linearizer:
             for v, name in results.items()
         ]
         calls: list[Call] = []
-        calls_together: list[Call] = []
+        calls_per_batch: list[Call] = []
         for binding in bindings_of(main):
             if is_collect(binding.value):
                 self.slots[binding.var] = self._collected(binding.value.args[0])
             elif is_reshape(binding.value):
                 self.slots[binding.var] = self._read(binding.value.args[0])
             elif isinstance(binding.value, RelaxCall):
-                run = calls_together if binding.var in once else calls
+                run = calls_per_batch if binding.var in once else calls
                 run.append(self._call(binding, results))
             elif isinstance(binding.value, relax.TupleGetItem):
                 taken = self.tuples[binding.value.tuple_value]
@@ -115,13 +117,13 @@ class _Linearizer:
             tuple(outputs),
             self.buffers,
             constants,
-            (*calls, *calls_together),
+            (*calls, *calls_per_batch),
             {},
-            self.pictures,
-            len(calls_together),
+            self.images,
+            len(calls_per_batch),
         )
 
-    def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
+    def _call(self, binding: VarBinding, results: Mapping[Var, str]) -> Call:
         callee = binding.value.op
         symbol, kernel = self._kernel(callee)
         fallback, scratch = None, kernel.scratch_bytes
@@ -150,22 +152,22 @@ class _Linearizer:
             symbol, layer, reads, tuple(writes), scratch, tasks, fallback, small, kernel.few
         )
 
-    def _read(self, argument: Any) -> Slot:
+    def _read(self, argument: Var) -> Slot:
         slot = self.slots[argument]
         assert isinstance(slot, Slot), f"{argument.name} is several tensors"
         return slot
 
-    def _collected(self, argument: Any) -> Slot:
-        """The buffer that a picture is in, with all of them one behind the other."""
+    def _collected(self, argument: Var) -> Slot:
+        """The buffer that an image is in, with all of them one behind the other."""
         slot = self._read(argument)
         is_own = slot.kind == "buffer" and slot.name not in self.collected
-        assert is_own, f"{argument.name} has no buffer of its own to collect pictures in"
+        assert is_own, f"{argument.name} has no buffer of its own to collect images in"
         self.collected.add(slot.name)
-        self.buffers[slot.name] *= self.pictures
+        self.buffers[slot.name] *= self.images
         return slot
 
     def _result(
-        self, variable: Any, index: int, count: int, results: Mapping[Any, str]
+        self, variable: Var, index: int, count: int, results: Mapping[Var, str]
     ) -> Slot | None:
         """The graph output that a result is, if it is one."""
         if count == 1:
@@ -184,17 +186,17 @@ class _Linearizer:
     def _spec(
         self,
         name: str,
-        tensor_type: Any,
+        tensor_type: TensorType,
         quantization: Mapping[str, Any] | None,
         is_whole: bool = False,
     ) -> TensorSpec:
-        """An input or output as the user sees it: all pictures of a batch."""
+        """An input or output as the user sees it: all images of a batch."""
         shape = shape_of(tensor_type)
-        if self.pictures > 1 and not is_whole:
-            shape = (self.pictures, *shape[1:])
+        if self.images > 1 and not is_whole:
+            shape = (self.images, *shape[1:])
         return TensorSpec(str(name), dtype_of(tensor_type), shape, quantization)
 
-    def _input_quantization(self, parameter: Any) -> dict[str, Any] | None:
+    def _input_quantization(self, parameter: Var) -> dict[str, Any] | None:
         """How the package quantizes a float input first thing, if that is one scale and range."""
         for binding in bindings_of(self.model.module["main"]):
             call = binding.value
@@ -219,12 +221,12 @@ class _Linearizer:
             }
         return None
 
-    def _buffer(self, name: str, tensor_type: Any) -> Slot:
+    def _buffer(self, name: str, tensor_type: TensorType) -> Slot:
         size = prod(shape_of(tensor_type)) * storage_dtype(dtype_of(tensor_type)).itemsize
         self.buffers[name] = size
         return Slot("buffer", name)
 
-    def _kernel(self, callee: Any, with_tiles: bool = True) -> tuple[str, Kernel]:
+    def _kernel(self, callee: GlobalVar, with_tiles: bool = True) -> tuple[str, Kernel]:
         """The kernel of a composite; equal composites share it, also across models."""
         if (callee, with_tiles) not in self.kernels:
             function = self.model.module[callee]
@@ -243,7 +245,7 @@ class _Linearizer:
         return lowered.symbol, lowered.kernel
 
 
-def _signatures(function: Any, with_tiles: bool) -> list[str]:
+def _signatures(function: Function, with_tiles: bool) -> list[str]:
     """The micro-kernels of a composite, by name."""
     if str(function.attrs["composite"]) == PLAIN:
         return []
@@ -251,9 +253,9 @@ def _signatures(function: Any, with_tiles: bool) -> list[str]:
     return [composite.signature.name] if composite.is_convolution else []
 
 
-def _is_quantize(expr: Any) -> bool:
+def _is_quantize(expr: Expr) -> bool:
     return is_op(expr, "relax.qnn.quantize")
 
 
-def _is_arithmetic(expr: Any) -> bool:
+def _is_arithmetic(expr: Expr) -> bool:
     return isinstance(expr, RelaxCall) and str(expr.op.name) in ARITHMETIC

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
 from stages.numerics.rescale import MOST_MISSED
 from stages.quantizing.chain import breakpoints
-
-Array = np.ndarray[Any, Any]
 
 LINE = "relax.qnn.line0"
 """The operator that requantizes so and misses nothing."""

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
+
 Level = Callable[[Array], Array]
 
 INT32_MAX = np.iinfo(np.int32).max

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,12 +14,12 @@ from stages.errors import NoIntegerFormError, StageError
 from stages.graph import interpret
 from stages.graph.bindings import variables_in
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
-from stages.quantizing.channels_last import convolution, padded
-from stages.quantizing.constants import integer_constant
-from stages.quantizing.exact_resummation import Sums, resummed
+from stages.quantizing.level_boundaries import Sums, resummed
+from stages.quantizing.nhwc_layers import convolution, padded
+from stages.quantizing.quantized_constants import integer_constant
 from stages.quantizing.requantizing import quantize_chain
 from stages.quantizing.source_quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.values import (
@@ -33,7 +32,6 @@ from stages.quantizing.values import (
     Value,
 )
 
-Array = np.ndarray[Any, Any]
 RANKS = (2, 4)
 """Of activations that are levels: features, or a picture."""
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}

@@ -31,7 +31,7 @@ from stages.kernels.rebase import SHIFT, rebase
 from stages.kernels.selection import weight_limit_of
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.quantizing.channels_last import before_integers
+from stages.quantizing.nhwc_layers import before_integers
 
 BYTES = ("int8", "uint8")
 MOVES = ("relax.permute_dims", "relax.reshape")

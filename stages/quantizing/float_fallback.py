@@ -22,7 +22,9 @@ from stages.graph.bindings import remap, variables_in
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.qonnx_operators import quant_range
 from stages.quantizing.chain import Step
-from stages.quantizing.channels_last import (
+from stages.quantizing.context import Context
+from stages.quantizing.lower_elementwise import normalization
+from stages.quantizing.nhwc_layers import (
     convolution,
     dense,
     is_convolution,
@@ -31,8 +33,6 @@ from stages.quantizing.channels_last import (
     is_simple,
     pool,
 )
-from stages.quantizing.context import Context
-from stages.quantizing.lower_elementwise import normalization
 from stages.quantizing.requantizing import emit_steps
 from stages.quantizing.values import Chain, FloatTensor, Grid, Value
 

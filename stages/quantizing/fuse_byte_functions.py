@@ -20,12 +20,10 @@ from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph import interpret
 from stages.graph.bindings import variables_in
 from stages.graph.passes import Pass
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Op, Var, VarBinding
 from stages.numerics.quantization_grid import every_byte
 from stages.numerics.rescale import table
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, shape_of
+from stages.kinds import Array
 from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
 from stages.quantizing.context import RANKS, Context
 from stages.quantizing.values import Chain, Quantized, Value
 
-Array = np.ndarray[Any, Any]
 STEPS = {
     "relax.add": "add",
     "relax.subtract": "subtract",

@@ -9,12 +9,12 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.numerators import numerators
+from stages.kinds import Array
 from stages.nodes import Call
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
 
-Array = np.ndarray[Any, Any]
 INT32_LIMIT = 1 << 31
 
 

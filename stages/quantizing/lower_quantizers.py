@@ -6,9 +6,9 @@ import numpy as np
 
 from stages.dialect.calls import attributes, shape_of
 from stages.nodes import Call
-from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import features_are_channels
+from stages.quantizing.quantized_constants import bipolar_constant, quant_constant
 from stages.quantizing.source_quantizers import (
     BipolarQuantizer,
     ThresholdQuantizer,

@@ -20,7 +20,7 @@ from tvm import relax
 from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.quantizing.channels_last import (
+from stages.quantizing.nhwc_layers import (
     before_integers,
     convolution,
     dense,

@@ -18,10 +18,8 @@ from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
-
-Array = np.ndarray[Any, Any]
 
 LOWEST = 1 - np.iinfo(np.int32).max
 """The lowest limit `t` whose `1 - t` is an int32."""

@@ -16,13 +16,13 @@ from stages.graph.bindings import (
 )
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Function, Var, VarBinding
-from stages.quantizing.channels_last import sources_of
 from stages.quantizing.context import Context
 from stages.quantizing.float_fallback import FloatFallback
 from stages.quantizing.lower_elementwise import STEPS, arithmetic, batch_norm, clip, relu
 from stages.quantizing.lower_linear import conv2d, matmul
 from stages.quantizing.lower_quantizers import bipolar_quant, multi_threshold, quant
 from stages.quantizing.lower_shapes import average_pool, max_pool, mean, permute, reshape
+from stages.quantizing.nhwc_layers import sources_of
 from stages.quantizing.values import FloatTensor, Known, KnownQuantized, Value
 
 QUANTIZERS: Mapping[str, Callable[[Context, Call], Value]] = {

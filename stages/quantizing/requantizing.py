@@ -9,12 +9,11 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.graph.builder import ModelBuilder
+from stages.kinds import Array
 from stages.nodes import Expr
 from stages.quantizing.chain import Step, affine, breakpoints, direction, evaluate
 from stages.quantizing.source_quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Chain, Quantized
-
-Array = np.ndarray[Any, Any]
 
 MultiplyAdd = tuple[Array, Array, int, int]
 """float32 multiplier and offset [C], and the bounds of the result."""

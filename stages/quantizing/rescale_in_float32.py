@@ -24,7 +24,7 @@ from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import onnx_elementwise
 from stages.numerics.rescale import AFFINE_RESCALES
@@ -40,8 +40,6 @@ from stages.quantizing.rescalings import (
     has_signs,
     searched,
 )
-
-Array = np.ndarray[Any, Any]
 
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"

@@ -14,12 +14,11 @@ from stages.dialect.dtypes import limits
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
+from stages.kinds import Array
 from stages.nodes import Call
 from stages.numerics import tflite
 from stages.numerics.rescale import fits
 from stages.quantizing.affine_requantization import Affine, fitted, joined, stairs
-
-Array = np.ndarray[Any, Any]
 
 GROUP = 1024
 """Channels whose steps are looked at together."""

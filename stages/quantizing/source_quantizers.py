@@ -9,10 +9,9 @@ import numpy as np
 
 from stages.dialect.rounding_modes import NEAREST
 from stages.errors import NoIntegerFormError, StageError
+from stages.kinds import Array
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
-from stages.quantizing.constants import zero_point_x2
-
-Array = np.ndarray[Any, Any]
+from stages.quantizing.quantized_constants import zero_point_x2
 
 
 class Quantizer(Protocol):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.numerators import factor, offset, unit
+from stages.kinds import Array
 from stages.quantizing.chain import Step, Steps, affine, direction
 
-Array = np.ndarray[Any, Any]
 MOST_LEVELS = 256
 """As many as a byte has."""
 

@@ -51,7 +51,8 @@ class Clone:
         for folder in COPIED:
             shutil.copytree(_compiled() / folder, root / folder)
         shutil.copy(ROOT / "pyproject.toml", root)
-        shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels", "rooms")
+        shared = ("options", "layer_options", "errors", "kinds", "artifacts", "stage", "rooms",
+                  "image_layout")  # fmt: skip
         for name in (f"{module}.py" for module in shared):
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():

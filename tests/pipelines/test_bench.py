@@ -18,8 +18,8 @@ from pipelines.machine import processor
 from pipelines.recipe.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.test_bench_engines import check
+from tests.stages.packaging.integer_net import Net, mobile
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.standalone.test_te_kernel import Net, mobile
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64
 

@@ -16,7 +16,7 @@ from pipelines.builds import ci_builds
 from pipelines.commands import ci
 from pipelines.documents.board_files import list_boards
 from pipelines.errors import UserError
-from pipelines.new_folder import contents
+from pipelines.new_folder import folder_files
 from pipelines.output import junit
 from tests.pipelines.fake_clone import ROOT, Clone
 
@@ -106,7 +106,7 @@ def test_workflows_are_such_and_one_builds_for_every_board(tmp_path: Path) -> No
     """Checked against the schema that the checker brings along: no network."""
     pytest.importorskip("check_jsonschema", reason="pip install -e '.[test]'")
     users = tmp_path / "users.yaml"
-    users.write_text(contents.files("bitkiln")[".github/workflows/bitkiln.yaml"])
+    users.write_text(folder_files.files("bitkiln")[".github/workflows/bitkiln.yaml"])
     command = ("check_jsonschema", "--builtin-schema", "vendor.github-workflows")
     done = subprocess.run(
         [sys.executable, "-m", *command, str(WORKFLOW), str(users)], capture_output=True, text=True

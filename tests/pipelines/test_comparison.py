@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import verifying
 from pipelines.builds import opened_package
 from pipelines.commands import doctor, verify
 from pipelines.errors import UserError
+from pipelines.evaluation import comparison
 from pipelines.recipe.overrides import Variables
 from stages.kinds import Golden
 from tests.pipelines.fake_clone import Clone
@@ -25,7 +25,7 @@ from tests.pipelines.test_commands import raising
 def test_a_comparison_counts_and_measures() -> None:
     golden = Golden({"x": np.zeros((2, 1))}, {"y": np.array([[1, 2], [3, 4]], np.float32)})
     found = [{"y": np.array([1, 2.5], np.float32)}, {"y": np.array([3, 4], np.float32)}]
-    (result,) = verifying.compare(golden, lambda inputs: found.pop(0))
+    (result,) = comparison.compare(golden, lambda inputs: found.pop(0))
     assert (result.differing, result.values, result.largest_difference) == (1, 4, 0.5)
     assert result.verdict == "departs"
 
@@ -43,7 +43,7 @@ def test_a_comparison_counts_and_measures() -> None:
 )
 def test_verdicts(wanted: np.generic, given: np.generic, verdict: str) -> None:
     golden = Golden({"x": np.zeros((1, 1))}, {"y": np.array([wanted])})
-    (result,) = verifying.compare(golden, lambda inputs: {"y": np.asarray(given)})
+    (result,) = comparison.compare(golden, lambda inputs: {"y": np.asarray(given)})
     assert result.verdict == verdict
 
 
@@ -56,7 +56,7 @@ def test_few_levels_may_be_the_next_one(differing: int, by: int, verdict: str) -
     levels = np.arange(20_000) % 16
     golden = Golden({"x": np.zeros((1, 1))}, {"y": (levels * np.float32(0.1))[None]})
     moved = (levels + by * (np.arange(20_000) < differing)) * np.float32(0.1)
-    (result,) = verifying.compare(golden, lambda inputs: {"y": moved})
+    (result,) = comparison.compare(golden, lambda inputs: {"y": moved})
     assert result.verdict == verdict
 
 

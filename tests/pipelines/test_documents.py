@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pipelines.documents.positions import MAX_BYTES, Node, Plain, parse
 from pipelines.documents.trees import merge
 from pipelines.errors import Fault, Source, UserError, nearest
-from pipelines.places import SHIPPED
 from pipelines.recipe.load import load_recipe
+from pipelines.work_folder import SHIPPED
 from tests.pipelines.test_load import ZOO, tree_of, write
 
 

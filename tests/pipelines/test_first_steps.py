@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines import places
+from pipelines import work_folder
 from pipelines.commands import importing
 from pipelines.recipe.overrides import parse
 from tests import warm
@@ -22,7 +22,7 @@ HEIGHT, WIDTH = 12, 20
 
 def imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`doit import`, which writes beside the model here."""
-    monkeypatch.setattr(places, "RECIPES", path.parent)
+    monkeypatch.setattr(work_folder, "RECIPES", path.parent)
     importing.run(variables=parse(["import"], ()), files=[str(path)])
 
 

@@ -156,10 +156,10 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["front", "graph"])
+@pytest.mark.parametrize("file", ["front", "doit_tasks"])
 def test_a_fault_of_ours_before_any_task_ends_alike(clone: Clone, file: str) -> None:
     """In reading the command line, or in making tasks."""
-    name = {"front": "open_session", "graph": "tasks"}[file]
+    name = {"front": "open_session", "doit_tasks": "tasks"}[file]
     with (clone.root / f"pipelines/{file}.py").open("a") as text:
         text.write(f"\n\ndef {name}(*_):\n    raise RuntimeError('a bug')\n")
     _, err = clone.doit("build", "recipe=toy", expect=2)
@@ -219,7 +219,7 @@ def test_the_plan_gives_each_stage_its_own_slice_only() -> None:
 
 
 def test_every_stage_takes_from_one_before_it() -> None:
-    seen: set[str] = {plan.CALIBRATION, plan.MEASURING}
+    seen: set[str] = {plan.CALIBRATION, plan.MEASUREMENTS}
     for stage in STAGES:
         assert set(stage.takes.values()) <= seen, stage.name
         seen.add(stage.name)

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from pipelines import front, help, hints, menu, words
+from pipelines import command_words, front, help, hints, menu
 from pipelines.documents import fields
 from pipelines.recipe import load
 from pipelines.recipe.overrides import parse
@@ -68,7 +68,7 @@ def test_examples_are_accepted_and_variables_are_explained(command: menu.Command
         assert argv[0] == command.name
         hints.check(argv, front.VARIABLES)
         variables = parse(argv, front.VARIABLES)
-        words.check(words.named(argv), variables)
+        command_words.check(command_words.named(argv), variables)
         if variables.recipe is not None:
             load.load_recipe(variables.recipe, variables.fields)
     page = help.page(command)

@@ -159,13 +159,15 @@ def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
     found = {module: keys.code_ingredients(module).keys() for module in modules}
     for name in sorted({*NUMERICS, ROUNDING_MODES}):
         assert {module for module in modules if name in found[module]} == CHANGING, name
-    assert modules - CHANGING == {"stages.synthesizing", "stages.tuning"}
+    assert modules - CHANGING == {"stages.synthesizing", "stages.scheduling"}
 
 
 def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
     """Tables of `elementwise.py` hold all rooms' operators; `float_linear.py` reads its own."""
     tables = {"ARITHMETIC", "ELEMENTWISE", "WHOLE", "WIDENED"}
-    found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients("stages.tuning")
+    found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients(
+        "stages.scheduling"
+    )
     reading = {
         name
         for name in found

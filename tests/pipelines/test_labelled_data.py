@@ -11,7 +11,7 @@ from PIL import Image
 from pipelines.errors import UserError
 from pipelines.evaluation import labelled_data
 from pipelines.recipe.sections import InputSpec
-from tests.pipelines.test_samples import PIXELS
+from tests.pipelines.test_input_samples import PIXELS
 
 
 def folder_of_pictures(folder: Path, labels: str) -> Path:

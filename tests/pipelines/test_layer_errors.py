@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.evaluation.layer_errors import _figures, _sums
-from pipelines.reporting import sections
+from pipelines.reporting import report_sections
 
 
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 10))
@@ -53,5 +53,5 @@ EXACT, NOISE, FAIR = (
     ],
 )
 def test_the_worst_layer_is_named(layers: list[dict[str, object]], worst: str | None) -> None:
-    text = "".join(sections.errors({"samples": 1, "layers": layers, "output": EXACT}))
+    text = "".join(report_sections.errors({"samples": 1, "layers": layers, "output": EXACT}))
     assert ("Worst" in text) == (worst is not None) and (worst or "") in text

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from pipelines import layerwise
 from pipelines.errors import UserError
+from pipelines.evaluation import layerwise
 from pipelines.recipe.layer_patterns import ALL
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Golden, Model

@@ -10,8 +10,8 @@ import pytest
 from pipelines.documents.board_files import BOARDS, list_boards, load_board
 from pipelines.documents.positions import Node, parse
 from pipelines.errors import Fault, Source, Span, UserError
-from pipelines.places import CODE
 from pipelines.recipe.load import find_recipe, list_recipes, load_recipe
+from pipelines.work_folder import CODE
 
 QUANTIZATION = "quantization: {activations: {bits: 2}, weights: {bits: 1}}\n"
 ZOO = "model: {zoo: residual_block}\n" + QUANTIZATION
@@ -237,8 +237,8 @@ def test_a_list_of_recipes_survives_a_broken_one(
     write(tmp_path, "part.yaml", "description: no model\n")
     write(tmp_path, "ghost.yaml", "extends: godo\n")
     write(tmp_path, "typo.yaml", "modle: {file: x.onnx}\n")
-    monkeypatch.setattr("pipelines.places.RECIPES", tmp_path)
-    monkeypatch.setattr("pipelines.places.SHIPPED", tmp_path)
+    monkeypatch.setattr("pipelines.work_folder.RECIPES", tmp_path)
+    monkeypatch.setattr("pipelines.work_folder.SHIPPED", tmp_path)
     listed = dict(list_recipes())
     assert listed["good"] == "good"
     assert listed["bad"].startswith("cannot be read: this is not YAML")

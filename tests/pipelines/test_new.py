@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.new_folder import contents, requirement
+from pipelines.new_folder import folder_files, requirement
 from tests import warm
 from tests.pipelines.fake_clone import TOY, Clone, tree
 
@@ -120,7 +120,7 @@ def test_boards_of_the_folder_are_known_by_name(clone: Clone, tmp_path: Path) ->
 
 
 def test_the_workflow_builds_what_the_folder_has() -> None:
-    texts = contents.files("bitkiln")
+    texts = folder_files.files("bitkiln")
     flow = yaml.safe_load(texts[".github/workflows/bitkiln.yaml"])
     steps = flow["jobs"]["build"]["steps"]
     runs = " ".join(step.get("run", "") for step in steps)

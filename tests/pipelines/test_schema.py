@@ -9,8 +9,8 @@ import pytest
 from pipelines.documents.board_files import BOARDS
 from pipelines.documents.positions import Plain
 from pipelines.documents.trees import read
-from pipelines.places import SHIPPED
 from pipelines.recipe import schema
+from pipelines.work_folder import SHIPPED
 from tests.pipelines.test_load import shipped
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines import show
+from pipelines.builds import staleness
 from tests.pipelines.fake_clone import Clone
 
 
@@ -29,7 +29,7 @@ def test_differences_name_what_changed() -> None:
         "options": {"layers": [{"match": "conv1"}], "seed": 0},
         "hardware": {"cpu": "b", "features": ["+x"]},
     }
-    assert list(show.differences(before, after)) == [
+    assert list(staleness.differences(before, after)) == [
         "stages/b.py changed",
         "stages/c.py is gone",
         "stages/d.py is new",
@@ -39,7 +39,7 @@ def test_differences_name_what_changed() -> None:
         "options.layers[0].match: none -> conv1",
         "tools.apache-tvm: 0.27 -> 0.28",
     ]
-    assert list(show.differences(before, before)) == []
+    assert list(staleness.differences(before, before)) == []
 
 
 def test_a_recipe_never_built(clone: Clone) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines.store import atomic, contents, keys
+from pipelines.store import atomic, content_bytes, keys
 from pipelines.store.manifest import DamagedError, Parts
 from pipelines.store.store import Store
 from tests.pipelines.committed import KEY, PARTS, broken_manifest, commit, emptied, flipped
@@ -42,7 +42,7 @@ def test_what_was_committed_is_read_back(artifacts: Store) -> None:
     )
 )
 def test_any_tensor_survives(tensor: np.ndarray) -> None:
-    found = contents.tensor_of(contents.npy_of(tensor))
+    found = content_bytes.tensor_of(content_bytes.npy_of(tensor))
     assert found.dtype == tensor.dtype and found.shape == tensor.shape
     assert found.tobytes() == tensor.tobytes()
 

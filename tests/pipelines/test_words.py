@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import front, menu, words
+from pipelines import command_words, front, menu
 from pipelines.errors import UserError
 from pipelines.recipe.overrides import parse
 from tests.pipelines.fake_clone import ROOT, Clone, tree
@@ -24,7 +24,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 def refused(*argv: str) -> str:
     with pytest.raises(UserError) as caught:
-        words.check(words.named(argv), parse(argv, front.VARIABLES))
+        command_words.check(command_words.named(argv), parse(argv, front.VARIABLES))
     return str(caught.value)
 
 
@@ -43,7 +43,7 @@ def refused(*argv: str) -> str:
     ],
 )
 def test_the_commands_of_a_line(argv: list[str], names: tuple[str, ...]) -> None:
-    assert words.named(argv) == names
+    assert command_words.named(argv) == names
 
 
 def test_what_a_command_does_not_heed_is_refused_with_what_it_does() -> None:
@@ -68,7 +68,7 @@ def test_what_any_of_the_commands_heeds_is_accepted() -> None:
         ["bench", "recipe=x", "grow=all", "repeat=2", "threads=1"],
         ["conformance", "a", "samples=3"],
     ):
-        words.check(words.named(argv), parse(argv, front.VARIABLES))
+        command_words.check(command_words.named(argv), parse(argv, front.VARIABLES))
 
 
 @pytest.mark.parametrize("command", menu.COMMANDS, ids=lambda command: command.name)

@@ -16,18 +16,18 @@ from stages.dialect.float_linear import HALF_ROUNDOFF, HALF_TERMS, departure, de
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
-from stages.kernels.families import FloatDots
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
+from stages.kernels.wide_families import FloatDots
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.float16_body import float16_products
 from tests.stages.importing.graphs import graph, node
+from tests.stages.packaging.integer_net import Net, op
 from tests.stages.packaging.programs import Executor, compile_program, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net, op
-from tests.stages.test_channels_last import dense_model, model_of
+from tests.stages.test_move_channels_last import dense_model, model_of
 from tests.stages.test_round_to_halves import residual
 from tests.targets import FP16, skip_unless_runnable
 

@@ -13,8 +13,8 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.quantizing.pad_columns import PadColumns
+from tests.stages.packaging.integer_net import Net, op
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.targets import EVERY, skip_unless_runnable
 
 

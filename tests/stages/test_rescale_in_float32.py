@@ -18,8 +18,8 @@ from stages.kinds import Model
 from stages.numerics import rescale, tflite
 from stages.quantizing.rescale_in_float32 import RescaleInFloat32
 from stages.quantizing.rescalings import GROUP
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import EVERY, skip_unless_runnable
 
 Array = np.ndarray[Any, Any]

@@ -22,9 +22,9 @@ from stages.graph.composites import is_float_product
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.options import QuantizeOptions
+from tests.stages.packaging.integer_net import Net, op
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net, op
-from tests.stages.test_channels_last import dense_model, operators
+from tests.stages.test_move_channels_last import dense_model, operators
 from tests.targets import AMX, PROFILES, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="bfloat16")

@@ -1,25 +1,25 @@
-"""The part of graph.c between its interface and graph(): the caller's tensors, picture by picture.
+"""The part of graph.c between its interface and graph(): the caller's tensors, image by image.
 
-A batch that was taken apart runs once for each picture. Threads take a picture each, in an arena of
-their own, as long as there are not more threads than pictures; else they share the work of every
-kernel, as they do for a single one. Calls that are run once for all pictures follow at the end.
+A batch that is split runs once for each image. Threads take an image each, in an arena of
+their own, as long as there are not more threads than images; else they share the work of every
+kernel, as they do for a single one. Calls that are run once for all images follow at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stages.packaging.c_source.kernel_calls import is_apart
+from stages.packaging.c_source.kernel_calls import is_single_threaded
 from stages.packaging.c_source.layer_times import TOGETHER
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 
 
 def arena_bytes(program: Program, arena: Arena) -> str:
     """The C expression of an arena's bytes for `n_threads`, without the slack behind it."""
     buffers = f"(size_t){arena.buffer_bytes}"
-    if program.pictures > 1:
-        others = f"(n_threads <= {program.pictures} ? n_threads - 1 : 0)"
+    if program.images > 1:
+        others = f"(n_threads <= {program.images} ? n_threads - 1 : 0)"
         buffers += f" + (size_t){arena.own_bytes} * (size_t){others}"
     if program.together:
         buffers = f"rt_larger({buffers}, {arena.together_bytes})"
@@ -28,7 +28,7 @@ def arena_bytes(program: Program, arena: Arena) -> str:
 
 def members(program: Program) -> list[str]:
     """What the context holds for it."""
-    if program.pictures == 1:
+    if program.images == 1:
         return []
     lines = [
         "    /* The caller's tensors, of all pictures. */",
@@ -48,7 +48,7 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
     """The functions behind `run_all(context, in, out)`, and that itself."""
     one = _run_picture(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
-    if program.pictures == 1:
+    if program.images == 1:
         return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
     lines = [
         *one,
@@ -58,7 +58,7 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
         *_run_together(program, arena, profile),
         head,
         "{",
-        f"    if (rt_threads(&context->runtime) <= {program.pictures}) {{",
+        f"    if (rt_threads(&context->runtime) <= {program.images}) {{",
         "        context->all_in = in;",
         "        context->all_out = out;",
         "        rt_run(&context->runtime, pictures);",
@@ -67,7 +67,7 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
     if program.together:
         lines.append("        context->all = context->runtime.arena;")
     lines += [
-        f"        for (int32_t picture = 0; picture < {program.pictures}; picture++)",
+        f"        for (int32_t picture = 0; picture < {program.images}; picture++)",
         "            run_picture(context, in, out, picture);",
         "    }",
     ]
@@ -89,15 +89,14 @@ def _pictures(program: Program, arena: Arena, profile: bool) -> list[str]:
         *(["    own.all = runtime->arena;"] if program.together else []),
         *(["    own.at.log = all->at.log;", "    own.at.thread = thread;"] if profile else []),
         "    int32_t picture;",
-        f"    while ((picture = rt_take(runtime, thread, {program.pictures}))"
-        f" < {program.pictures})",
+        f"    while ((picture = rt_take(runtime, thread, {program.images})) < {program.images})",
         "        run_picture(&own, all->all_in, all->all_out, picture);",
         "}",
     ]
 
 
 def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
-    """The graph on one picture's share of the caller's tensors, copied where they lie badly."""
+    """The graph on one image's share of the caller's tensors, copied where they lie badly."""
     shares, place = [], []
     for index, spec in enumerate(program.inputs):
         size, own = program.share(spec), f"in{index}"
@@ -113,7 +112,7 @@ def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
                 f"        context->in[{index}] = arena + {offset};",
                 "    }",
             ]
-    whole = program.outputs_together
+    whole = program.outputs_per_batch
     written = [index for index, spec in enumerate(program.outputs) if spec.name not in whole]
     for index in written:
         size = program.share(program.outputs[index])
@@ -131,17 +130,17 @@ def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
         *_place_outputs(program, arena, written, sizes),
         *(["    context->picture = picture;"] if program.together else []),
         *(["    context->at.picture = picture;"] if profile else []),
-        _run("graph", program.calls_apart),
+        _run("graph", program.calls_per_image),
         *_copy_outputs(written, sizes),
         "}",
     ]
 
 
 def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
-    """What follows the pictures, on the caller's whole tensors."""
+    """What follows the images, on the caller's whole tensors."""
     if not program.together:
         return []
-    whole = program.outputs_together
+    whole = program.outputs_per_batch
     written = [index for index, spec in enumerate(program.outputs) if spec.name in whole]
     sizes = [spec.nbytes for spec in program.outputs]
     return [
@@ -151,7 +150,7 @@ def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
         *(f"    uint8_t *const out{index} = (uint8_t *)out[{index}];" for index in written),
         *_place_outputs(program, arena, written, sizes),
         *([f"    context->at.picture = {TOGETHER};"] if profile else []),
-        _run("together", program.calls_together),
+        _run("together", program.calls_per_batch),
         *_copy_outputs(written, sizes),
         "}",
         "",
@@ -160,7 +159,7 @@ def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
 
 def _run(function: str, calls: Sequence[Call]) -> str:
     """Let all threads run a function, if they share any of its calls."""
-    if is_apart(calls):
+    if is_single_threaded(calls):
         return f"    {function}(&context->runtime, 0);"
     return f"    rt_run(&context->runtime, {function});"
 

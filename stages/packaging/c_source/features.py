@@ -135,7 +135,7 @@ _OF_CPU: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def needed(hardware: Hardware) -> tuple[str, ...]:
+def needed_features(hardware: Hardware) -> tuple[str, ...]:
     """Return the features that kernels for this hardware rely on, sorted, by LLVM's names."""
     known = CHECKS[hardware.architecture]
     of_cpu = _OF_CPU[hardware.architecture]

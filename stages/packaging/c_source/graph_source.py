@@ -8,8 +8,8 @@ from hw.profile import Hardware
 from stages.packaging.c_source import batch_runs, features, kernel_calls, layer_times
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.constants import CONSTANTS, Constants
-from stages.packaging.program.program import Program, TensorSpec
+from stages.packaging.program.kernel_program import Program, TensorSpec
+from stages.packaging.program.packed_constants import CONSTANTS, Constants
 
 ABI_VERSION = 2
 
@@ -90,17 +90,17 @@ def _context(program: Program, profile: bool) -> list[str]:
 
 
 def _processor(hardware: Hardware) -> list[str]:
-    needed = features.needed(hardware)
+    needed_features = features.needed_features(hardware)
     rows = [
         f"    {{{{{', '.join(f'{word:#x}u' for word in check)}}}}}, /* {name} */"
-        for name in needed
+        for name in needed_features
         for check in [features.check_of(hardware.architecture, name)]
     ]
     return [
         "static const struct rt_feature needed[] = {",
         *rows,
         "};",
-        f"enum {{ N_NEEDED = {len(needed)} }};",
+        f"enum {{ N_NEEDED = {len(needed_features)} }};",
         "",
         "const char *package_error(int code)",
         "{",
@@ -117,7 +117,7 @@ def _processor(hardware: Hardware) -> list[str]:
 
 def refusal(hardware: Hardware) -> str:
     """Return the sentence with which the package refuses a processor."""
-    names = ", ".join(features.needed(hardware))
+    names = ", ".join(features.needed_features(hardware))
     return (
         f"this package needs a processor with {names}, and an operating system that lets "
         "programs use them; this one lacks at least one"

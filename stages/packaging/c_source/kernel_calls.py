@@ -10,14 +10,14 @@ from operator import attrgetter
 
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program.arena import Arena
-from stages.packaging.program.program import Call, Fallback, Program, Slot
+from stages.packaging.program.kernel_program import Call, Fallback, Program, Slot
 
 
 def functions(
     program: Program, arena: Arena, constants: Mapping[str, int], profile: bool = False
 ) -> list[str]:
     """The functions that all threads run; `constants` are their offsets among all."""
-    apart = program.calls_apart
+    apart = program.calls_per_image
     first = 0 if profile else None
     lines = _Writer(program, arena, constants, program.collected, first).function(
         "graph", apart, arena.buffer_bytes
@@ -26,14 +26,14 @@ def functions(
         first = len(apart) if profile else None
         lines += ["", "/* What is computed once, for all pictures. */"]
         lines += _Writer(program, arena, constants, {}, first).function(
-            "together", program.calls_together, arena.together_bytes
+            "together", program.calls_per_batch, arena.together_bytes
         )
     return lines
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes functions in which calls see one picture of the buffers in `shares`, of so many
+    """Writes functions in which calls see one image of the buffers in `shares`, of so many
     bytes."""
 
     program: Program
@@ -56,7 +56,7 @@ class _Writer:
         ]
         if self.first is not None:
             lines.append("    uint64_t begin;")
-        if is_apart(calls):
+        if is_single_threaded(calls):
             return [*lines, "", *self._in_order(0, calls), "}"]
         lines.append("    int32_t n_tasks;" if self.first is None else "    int32_t n_tasks, ran;")
         index = 0
@@ -151,7 +151,7 @@ def _tasks(call: Call | Fallback, each: int) -> str:
     return f"rt_tasks(runtime, {most}, {each})"
 
 
-def is_apart(calls: Sequence[Call]) -> bool:
+def is_single_threaded(calls: Sequence[Call]) -> bool:
     """Whether a single thread makes all calls, so that no others are needed."""
     return all(call.is_alone for call in calls)
 

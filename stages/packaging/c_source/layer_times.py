@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.packaging.program.program import Call, Program
+from stages.packaging.program.kernel_program import Call, Program
 
 PUBLIC = (
     "layers",
@@ -17,7 +17,7 @@ PUBLIC = (
 )
 """The functions that such a package has besides the others."""
 TOGETHER = -1
-"""What stands for the picture in calls that are run once for a batch."""
+"""What stands for the image in calls that are run once for a batch."""
 _ESCAPED = b'"\\?'
 _PRINTABLE = range(0x20, 0x7F)
 
@@ -96,13 +96,13 @@ def _names(program: Program) -> list[str]:
 
 
 def _most_spans(program: Program) -> list[str]:
-    """A call has a span of every thread that had a part in it; pictures that threads take in whole
+    """A call has a span of every thread that had a part in it; images that threads take in whole
     have one of each call."""
-    once = _spans(program.calls_together)
-    each = _spans(program.calls_apart)
-    if program.pictures > 1:
-        whole = f"{len(program.calls_apart)}"
-        each = f"{program.pictures} * (n <= {program.pictures} ? {whole} : {each})"
+    once = _spans(program.calls_per_batch)
+    each = _spans(program.calls_per_image)
+    if program.images > 1:
+        whole = f"{len(program.calls_per_image)}"
+        each = f"{program.images} * (n <= {program.images} ? {whole} : {each})"
     return [
         "size_t package_most_spans(int32_t n_threads)",
         "{",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from hw.profile import Hardware
-from stages.packaging.c_source.features import needed
+from stages.packaging.c_source.features import needed_features
 
 _TOKEN = re.compile(r"[A-Za-z_.$][\w.$]*")
 _LOCAL = re.compile(r"(\.L\w+):")
@@ -106,10 +106,10 @@ def renamed(text: str, rename: Callable[[str], str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def processor(hardware: Hardware) -> str:
+def assembler_architecture(hardware: Hardware) -> str:
     """Return the architecture that lets an assembler take all instructions of kernels; "" where
     none has to be named: texts for 32-bit Arm do it themselves, and on x86-64 any are taken."""
     if hardware.architecture != "aarch64":
         return ""
-    extensions = [_EXTENSIONS[name] for name in needed(hardware) if name in _EXTENSIONS]
+    extensions = [_EXTENSIONS[name] for name in needed_features(hardware) if name in _EXTENSIONS]
     return "+".join(["armv8.2-a" if extensions else "armv8-a", *extensions])

@@ -9,7 +9,8 @@ from typing import Any
 
 from hw.profile import Hardware
 from stages.codegen import compile_assembly, compile_object, tuning_of
-from stages.packaging.compiling.assembly import processor, tidied
+from stages.nodes import PrimFunc
+from stages.packaging.compiling.assembly import assembler_architecture, tidied
 from stages.packaging.emitting.kernel import Kernel
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
@@ -34,7 +35,7 @@ class _Unit:
 
     kind: str
     symbol: str
-    function: Any
+    function: PrimFunc
     problem: Mapping[str, Any]
 
 
@@ -48,7 +49,9 @@ def _units(kernels: Iterable[Lowered], hardware: Hardware) -> Iterator[_Unit]:
             yield _Unit(HELPER, helper.symbol, helper.function, problem)
 
 
-def compiled(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[str, bytes]:
+def compiled_objects(
+    kernels: Iterable[Lowered], hardware: Hardware, memo: Memo
+) -> dict[str, bytes]:
     """Object files of kernels and of what they call, by file name; `memo` keeps each of them."""
     return {
         f"{unit.symbol}.o": memo(
@@ -60,7 +63,7 @@ def compiled(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict
     }
 
 
-def written(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[str, str]:
+def compiled_assembly(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[str, str]:
     """The same as assembly, by symbol."""
     return {
         unit.symbol: memo(
@@ -72,9 +75,9 @@ def written(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[
     }
 
 
-def _assembly(symbol: str, function: Any, hardware: Hardware) -> bytes:
+def _assembly(symbol: str, function: PrimFunc, hardware: Hardware) -> bytes:
     text = tidied(compile_assembly({symbol: function}, hardware))
-    architecture = processor(hardware)
+    architecture = assembler_architecture(hardware)
     return (f"\t.arch\t{architecture}\n{text}" if architecture else text).encode()
 
 

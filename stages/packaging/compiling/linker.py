@@ -16,7 +16,7 @@ from stages.errors import StageError
 from stages.packaging.c_source.graph_source import PUBLIC
 from stages.packaging.c_source.layer_times import PUBLIC as PUBLIC_TIMES
 from stages.packaging.compiling.object_file import ObjectFile
-from stages.packaging.program.constants import CONSTANTS, constants_source
+from stages.packaging.program.packed_constants import CONSTANTS, constants_source
 
 RUNTIME_SOURCES = (
     *("pool.c", "processor.c", "tiles.c", "memory.c", "rounding.c", "conversions.c", "error.c"),

@@ -1,9 +1,8 @@
-"""Where pointers stand for one pixel and one block of channels: index arithmetic of composites."""
+"""Index arithmetic of composites: where a pixel, a block of channels, a task's share begins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -13,6 +12,7 @@ from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packed_conv2d import class_count, stored_row
 from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
+from stages.nodes import Call, Index, Scalar, Var
 
 MIN_LANES = 8
 """Channels that an epilogue computes at once, at least: bytes are stored by eight."""
@@ -20,17 +20,17 @@ FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
 
 
-def call_on(name: str, *places: Any) -> None:
+def call_on(name: str, *places: Scalar) -> None:
     """Emit a call of a function of pointers, to elements of buffers."""
     T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
 
 
-def slice_of(items: Any, task: Any, tasks: Any) -> tuple[Any, Any]:
+def slice_of(items: Index, task: Index, tasks: Index) -> tuple[Scalar, Scalar]:
     """First work item of a task, and the one behind its last."""
     return tirx.truncdiv(items * task, tasks), tirx.truncdiv(items * (task + 1), tasks)
 
 
-def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
+def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> Index:
     """Element of a packed output that an epilogue's pointer stands at."""
     attrs = attributes(call)
     top, left, _, _ = attrs["halo"]
@@ -48,7 +48,7 @@ def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
     return (row * width + left + x) * channels + place
 
 
-def border_class(convolution: Any, y: Any, x: Any) -> Any:
+def border_class(convolution: Call, y: Index, x: Index) -> Index:
     """Row of the bias table for an output pixel."""
     top, left, bottom, right = attributes(convolution)["border"]
     _, height, width, _ = shape_of(convolution.ty)
@@ -57,7 +57,7 @@ def border_class(convolution: Any, y: Any, x: Any) -> Any:
     return down * across + border_expression(x, width, left, right)
 
 
-def border_expression(position: Any, size: int, before: int, after: int) -> Any:
+def border_expression(position: Index, size: int, before: int, after: int) -> Index:
     """`stages.kernels.packed_conv2d.border_classes` for one position, as an expression."""
     if not before and not after:
         return 0
@@ -80,6 +80,6 @@ def widths(count: int, most: int) -> Iterator[tuple[int, int]]:
         yield count, 1
 
 
-def divided(value: Any, by: int) -> tuple[Any, Any]:
+def divided(value: Index, by: int) -> tuple[Scalar, Scalar]:
     """Quotient and remainder of a number that is not negative."""
     return tirx.truncdiv(value, by), tirx.truncmod(value, by)

@@ -1,20 +1,20 @@
-"""Functions of one byte: a register of bytes at a time looks its values up among all 256.
+"""Look-up tables (LUTs) of one byte: a register of bytes at a time finds its values among 256.
 
 VPERMI2B finds 64 bytes among 128; two of them, and the sign bit says which. VPSHUFB finds bytes
 among 16: of sixteen of them, all but one find 0, because saturation sets the sign bit of an index
-that is not among their own. TBL finds bytes among 64 (`stages.packaging.emitting.register_lut`).
+that is not among their own. TBL finds bytes among 64 (`register_lut.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from hw.isa import Isa, Part
 from stages.codegen import Text
 from stages.dialect.calls import BYTES, dtype_of, is_op
 from stages.kernels.llvm import FunctionText
-from stages.packaging.emitting.register_lut import looks_up_fours
+from stages.nodes import Call
+from stages.packaging.emitting.register_lut import has_register_lut
 
 TABLE = "relax.qnn.table"
 PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
@@ -25,23 +25,23 @@ OUTSIDE = 112
 """What makes a byte of 16 and more, and no smaller one, 128 or more."""
 
 
-def looks_up(isa: Isa) -> bool:
+def has_byte_lut(isa: Isa) -> bool:
     """Whether an instruction set looks up registers of bytes: x86 from AVX2 on, and AArch64."""
-    return PAIR in isa or (NIBBLE in isa and isa.lanes > 4) or looks_up_fours(isa)
+    return PAIR in isa or (NIBBLE in isa and isa.lanes > 4) or has_register_lut(isa)
 
 
-def looked_up_name(dtype: str, count: int) -> str:
+def lut_name(dtype: str, count: int) -> str:
     """A function `(values, from, to)` of pointers to 256 values, and to so many bytes."""
     return f"bk_looked_up_{dtype}_{count}"
 
 
-def gives_bytes(call: Any) -> bool:
+def is_byte_valued(call: Call) -> bool:
     """Whether an expression is a function of one byte whose values are bytes."""
     return is_op(call, TABLE) and dtype_of(call.ty) in BYTES
 
 
-def looked_up_text(isa: Isa, dtype: str, count: int) -> Text:
-    """The function `looked_up_name`, of as many bytes as a register has, or less."""
+def lut_text(isa: Isa, dtype: str, count: int) -> Text:
+    """The function `lut_name`, of as many bytes as a register has, or less."""
     code, kind = FunctionText(), f"<{count} x i8>"
     indices = code.load(kind, "%from", 1)
     for size in _doubled(count, isa.bytes):
@@ -53,7 +53,7 @@ def looked_up_text(isa: Isa, dtype: str, count: int) -> Text:
     code.store(kind, found, "%to", 1)
     code.do("ret void")
     parameters = ["ptr noalias readonly %values", "ptr %from", "ptr %to"]
-    return code.function(looked_up_name(dtype, count), parameters), list(code.declarations)
+    return code.function(lut_name(dtype, count), parameters), list(code.declarations)
 
 
 def _doubled(count: int, most: int) -> Iterator[int]:

@@ -25,6 +25,7 @@ from stages.kernels.packed_conv2d import (
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Table
+from stages.nodes import Function, TensorType, Var
 
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
@@ -36,27 +37,35 @@ class Composite:
     Without tiles a micro-kernel that needs them is replaced by its fallback.
     """
 
-    def __init__(self, function: Any, with_tiles: bool = True) -> None:
+    def __init__(self, function: Function, with_tiles: bool = True) -> None:
         self.function = function
         self.with_tiles = with_tiles
-        self.parameters = list(function.params)
-        self.outputs = outputs_of(function)
+        self.parameters: list[Var] = list(function.params)
+        self.outputs: list[Var] = outputs_of(function)
         bindings = bindings_of(function)
-        self.results = {b.var: b.value for b in bindings if b.var in self.outputs}
+        self.results: dict[Var, Var] = {b.var: b.value for b in bindings if b.var in self.outputs}
         """Output variable → the variable it returns."""
-        self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
+        self.calls: dict[Var, Call] = {
+            b.var: b.value for b in bindings if isinstance(b.value, Call)
+        }
         """Variable → the operator call that computes it, in order."""
 
     @cached_property
-    def main(self) -> Any:
+    def main_or_none(self) -> Call | None:
         """The convolution or pool; None for a composite that is elementwise."""
         names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOLS)
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property
+    def main(self) -> Call:
+        """The convolution or pool, of a composite that has one."""
+        assert self.main_or_none is not None, "an elementwise composite"
+        return self.main_or_none
+
+    @property
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
-        return is_convolution(self.main)
+        return self.main_or_none is not None and is_convolution(self.main_or_none)
 
     @property
     def is_of_levels(self) -> bool:
@@ -66,16 +75,16 @@ class Composite:
     @property
     def has_micro_kernel(self) -> bool:
         """Whether one computes the sums, those of every channel on its own included."""
-        return self.is_convolution or is_op(self.main, DEPTHWISE_CONVOLUTION)
+        return self.is_convolution or is_op(self.main_or_none, DEPTHWISE_CONVOLUTION)
 
     @property
     def reads_floats(self) -> bool:
         """Whether the composite starts from a float tensor."""
-        return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+        return self.main_or_none is None and dtype_of(self.parameters[0].ty) == "float32"
 
     @property
-    def is_picture(self) -> bool:
-        """Whether it writes, of a float picture, nothing but a word for every pixel, or less."""
+    def is_image(self) -> bool:
+        """Whether it writes, of a float image, nothing but a word for every pixel, or less."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
         if not self.reads_floats or not names <= PLAIN_INPUT - {"reshape"}:
             return False
@@ -84,7 +93,7 @@ class Composite:
         store = self.store_of(self.outputs[0])
         return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
-    def turn_before(self, variable: Any) -> Any:
+    def transpose_before(self, variable: Var) -> Call | None:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
@@ -95,21 +104,21 @@ class Composite:
         return None
 
     @cached_property
-    def turn_of_input(self) -> Any:
+    def transpose_of_input(self) -> Call | None:
         """The transpose of the float tensor that is read first, reshaped at most; None without."""
-        turns = map(self.turn_before, self.calls)
+        turns = map(self.transpose_before, self.calls)
         return next(
             (turn for turn in turns if turn is not None and self._is_first(turn.args[0])), None
         )
 
-    def _is_first(self, variable: Any) -> bool:
+    def _is_first(self, variable: Var) -> bool:
         while variable in self.calls and str(self.calls[variable].op.name) in MOVED:
             variable = self.calls[variable].args[0]
         return bool(variable.same_as(self.parameters[0]))
 
     @cached_property
     def pixels_per_block(self) -> int:
-        """Neighbouring pixels that fill the lanes of one block: more than one for a float picture
+        """Neighbouring pixels that fill the lanes of one block: more than one for a float image
         of few channels that becomes bytes, where a lane is a byte and not a channel."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
         if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
@@ -129,7 +138,7 @@ class Composite:
     @cached_property
     def extent(self) -> tuple[int, int, int]:
         """Height, width and padded channels of what the epilogue runs over."""
-        if self.main is not None:
+        if self.main_or_none is not None:
             return self._nhwc(self.main.ty)
         for call in self.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
@@ -139,24 +148,24 @@ class Composite:
         return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 
     @property
-    def pictures(self) -> int:
-        """How many pictures of a batch the epilogue runs over."""
-        return shape_of(self.main.ty)[0] if self.main is not None else 1
+    def images(self) -> int:
+        """How many images of a batch the epilogue runs over."""
+        return shape_of(self.main.ty)[0] if self.main_or_none is not None else 1
 
-    def _nhwc(self, tensor_type: Any) -> tuple[int, int, int]:
+    def _nhwc(self, tensor_type: TensorType) -> tuple[int, int, int]:
         _, height, width, channels = (1, 1, 1, *shape_of(tensor_type)[1:])[-4:]
         return height, width, channels
 
-    def store_of(self, output: Any) -> Any:
+    def store_of(self, output: Var) -> Call:
         """The call that writes an output."""
         return self.calls[self.results[output]]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A composite, packed or plain, and for what it is lowered."""
+    """A composite, packed or of tensor expressions (TE), and for what it is lowered."""
 
-    function: Any
+    function: Function
     schedule: Table
     hardware: Hardware
     with_tiles: bool = True
@@ -176,19 +185,19 @@ class Layer:
         """Its view, if it is packed."""
         return Composite(self.function, self.with_tiles)
 
-    def is_plain(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
-        """Whether it is a plain composite, and one of those, if that is asked."""
+    def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
+        """Whether it is of tensor expressions (TE), and one of those, if that is asked."""
         return self.kind == PLAIN and (is_one is None or is_one(self.function, *more))
 
     @property
-    def is_product(self) -> bool:
-        """Whether sums of a micro-kernel become tensors as the user sees them."""
+    def is_linear(self) -> bool:
+        """Whether it is a linear layer whose sums become tensors as the user sees them."""
         return self.kind == PRODUCTS
 
     @property
     def is_winograd(self) -> bool:
-        """Whether its products are of transformed pictures."""
-        return is_op(self.composite.main, WINOGRAD)
+        """Whether it multiplies transformed images."""
+        return is_op(self.composite.main_or_none, WINOGRAD)
 
     @property
     def is_tiled(self) -> bool:
@@ -198,12 +207,13 @@ class Layer:
     @property
     def is_depthwise(self) -> bool:
         """Whether every channel is convolved on its own, by taps side by side."""
-        return is_op(self.composite.main, DEPTHWISE_CONVOLUTION)
+        return is_op(self.composite.main_or_none, DEPTHWISE_CONVOLUTION)
 
     @property
     def has_pool(self) -> bool:
         """Whether it begins with a pool."""
-        return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
+        main = self.composite.main_or_none
+        return main is not None and str(main.op.name) in POOLS
 
     @property
     def gives_blocks_of_levels(self) -> bool:
@@ -214,8 +224,8 @@ class Layer:
         return composite.is_of_levels and channels % BLOCK == 0 and not has_floats
 
     @property
-    def has_matrices(self) -> bool:
-        """Whether each picture has weights of its own, which are computed."""
+    def has_computed_weights(self) -> bool:
+        """Whether each image has weights of its own, which are computed."""
         return len(shape_of(self.composite.main.args[1].ty)) > WEIGHTS_RANK
 
     def has_form(self, form: str) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.relax_te import scalar
+from stages.nodes import Call, Index, Scalar, Var
+from stages.packaging.emitting.item_kernel import Arguments
 
 
-def is_by_element(call: Any, shape: tuple[int, ...]) -> bool:
+def is_by_element(call: Call, shape: tuple[int, ...]) -> bool:
     """Whether an operator computes by element, of tensors of a shape and of scalars."""
     name = str(call.op.name)
     is_known = name in ELEMENTWISE and not WHOLE.get(name) and shape_of(call.ty) == shape
@@ -22,12 +23,12 @@ def is_by_element(call: Any, shape: tuple[int, ...]) -> bool:
 
 
 def value_at(
-    variable: Any,
-    place: Any,
-    known: dict[Any, Any],
-    calls: Mapping[Any, Any],
-    arguments: Mapping[Any, Any],
-) -> Any:
+    variable: Var,
+    place: Index,
+    known: dict[Var, Scalar],
+    calls: Mapping[Var, Call],
+    arguments: Arguments,
+) -> Scalar:
     """A tensor at a place, or a scalar: `known`, computed by `calls`, or one of the arguments.
 
     What is computed is known then.

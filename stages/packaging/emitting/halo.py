@@ -13,28 +13,29 @@ from stages.kernels.lut import GROUP, additions
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.packed_conv2d import stored_row
 from stages.kernels.packed_edges import stored_of
+from stages.nodes import Buffer, Index, Scalar
 
 
 def fill_halo(
-    buffer: Any,
+    buffer: Buffer,
     shape: Sequence[int],
     dtype: str,
     halo: Sequence[int],
     fills: Sequence[int],
     phases: int = 1,
 ) -> None:
-    """Emit loops that write a value around the picture of an edge.
+    """Emit loops that write a value around the image of an edge.
 
     `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
-    (top, left, bottom, right); `fills` has one value a plane or a picture, or of planes inside a
-    pixel those of its words in turn. Rows lie in `phases`.
+    (top, left, bottom, right); `fills` has one value a plane or an image, or of planes inside a
+    pixel those of its words in turn. The layout is polyphase where there are several `phases`.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo
     row_size = width * channels
     inside = fills if planes == 1 and len(set(fills)) > 1 else ()
 
-    def run(start: Any, count: int, value: Any) -> None:
+    def run(start: Index, count: int, value: Scalar) -> None:
         if count:
             with T.serial(0, count) as index:
                 word = _in_turn(inside, index, dtype) if inside else value
@@ -61,7 +62,7 @@ def fill_halo(
     assert first == planes
 
 
-def _in_turn(words: Sequence[int], index: Any, dtype: str) -> Any:
+def _in_turn(words: Sequence[int], index: Index, dtype: str) -> Scalar:
     """The words of a pixel, one after the other, by the number of any of them."""
     place = tirx.truncmod(index, len(words))
     value = tirx.const(words[-1], dtype)

@@ -1,28 +1,29 @@
-"""Rows whose sums take turns.
+"""Sums along several rows at once, whose additions are interleaved.
 
-A sum along a row is taken in order, as operators say, so that every addition waits for the one
-before it: those of several rows do not wait for each other.
+Operators define a sum along a row in order, so every addition waits for the one before it. Those
+of different rows do not wait for each other, which hides the latency of an addition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.nodes import Buffer, Index, Scalar
+
 ROWS = 4
-"""Rows that take turns: as many as an addition takes cycles."""
+"""Rows of a group: as many as an addition takes cycles."""
 
 
-def lines_of(count: int) -> int:
-    """Items of work of so many rows."""
+def group_count(count: int) -> int:
+    """Groups of so many rows, each an item of work."""
     return -(-count // ROWS)
 
 
-def take_turns(number: Any, count: int, emit: Callable[[Sequence[Any]], None]) -> None:
-    """Emit an item of so many rows in all, given their numbers; the last item may have fewer."""
+def each_group(number: Index, count: int, emit: Callable[[Sequence[Index]], None]) -> None:
+    """Emit a group by the numbers of its rows, of `count` in all; the last group may be smaller."""
     full, rest = divmod(count, ROWS)
 
     def rows(length: int) -> None:
@@ -38,7 +39,7 @@ def take_turns(number: Any, count: int, emit: Callable[[Sequence[Any]], None]) -
             rows(rest)
 
 
-def added_up(totals: Any, length: int, term: Callable[[int, Any], Any]) -> None:
+def accumulate_rows(totals: Buffer, length: int, term: Callable[[int, Index], Scalar]) -> None:
     """Emit sums of rows into a buffer, the first term first; `term` is one of a row, at a place."""
     rows = range(int(totals.shape[0]))
     for row in rows:
@@ -48,6 +49,6 @@ def added_up(totals: Any, length: int, term: Callable[[int, Any], Any]) -> None:
             T.buffer_store(totals, totals[row] + term(row, place), [row])
 
 
-def vectors_of(length: int, lanes: int) -> tuple[int, Callable[[Any], Any]]:
+def vectors_of(length: int, lanes: int) -> tuple[int, Callable[[Index], Index]]:
     """Vectors that a row takes, and where each begins: the last one overlaps the one before it."""
     return -(-length // lanes), lambda tile: tirx.min(tile * lanes, length - lanes)

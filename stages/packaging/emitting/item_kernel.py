@@ -1,11 +1,12 @@
-"""Kernels that write packed words row by row; task t of n takes rows `[rows * t / n, …)`."""
+"""Kernels that compute item by item; task t of n takes the items `[items * t / n, …)`.
+
+An item is as much as is emitted at once: a row of an image, a block of channels, a few rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -13,67 +14,70 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.nodes import Buffer, Index, Var
 from stages.packaging.emitting.addressing import slice_of
 from stages.packaging.emitting.halo import fill_halo
 from stages.packaging.emitting.kernel import Kernel
 
-Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
+Arguments = Mapping[Var | str, Buffer]
+"""The buffers of a kernel, by parameter of its composite, or as SCRATCH."""
+RowEmitter = Callable[[Arguments, Buffer, Index, Index], None]
 """Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
 SCRATCH = "scratch"
-"""Where lines find their own memory among the buffers by parameter."""
+"""Where items find their own memory among the buffers by parameter."""
 
 
 def row_kernel(
     symbol: str,
-    parameters: Sequence[Any],
+    parameters: Sequence[Var],
     shape: Sequence[int],
     halo: Sequence[int],
     fills: Sequence[int],
-    row: Row,
+    row: RowEmitter,
     dtype: str = "uint32",
     phases: int = 1,
 ) -> Kernel:
     """The kernel `symbol` of a result of words, `shape` [N, Hp, Wp, words].
 
     Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0. Where
-    rows lie in `phases`, `row` says so too.
+    the layout is polyphase, of so many `phases`, `row` says so too.
     """
     top, _, bottom, _ = halo
     height = shape[1] - top - bottom
 
-    def fill(result: Any) -> None:
+    def fill(result: Buffer) -> None:
         fill_halo(result, shape, dtype, halo, fills, phases)
 
-    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def item(arguments: Arguments, result: Buffer, number: Index) -> None:
         row(arguments, result, tirx.truncdiv(number, height), number % height)
 
     first = fill if any(halo) else None
-    lines = shape[0] * height
-    return line_kernel(symbol, parameters, (prod(shape), dtype), lines, line, first)
+    items = shape[0] * height
+    return item_kernel(symbol, parameters, (prod(shape), dtype), items, item, first)
 
 
-def line_kernel(
+def item_kernel(
     symbol: str,
-    parameters: Sequence[Any],
+    parameters: Sequence[Var],
     result: tuple[int, str],
-    lines: int,
-    line: Callable[[Mapping[Any, Any], Any, Any], None],
-    first: Callable[[Any], None] | None = None,
+    items: int,
+    item: Callable[[Arguments, Buffer, Index], None],
+    first: Callable[[Buffer], None] | None = None,
     text: str = "",
     scratch: tuple[int, str] = (0, "int32"),
 ) -> Kernel:
     """The kernel `symbol` of a result of so many elements of a type.
 
-    `line` emits one of `lines`, from buffers by parameter, the result's buffer and its number; it
+    `item` emits one of `items`, from buffers by parameter, the result's buffer and its number; it
     may call what is in the LLVM IR `text`, and use the elements of `scratch`, which are not kept
-    from one line to the next. Task 0 does what is to come `first`.
+    from one item to the next. Task 0 does what is to come `first`.
     """
     size, dtype = result
     room, room_dtype = scratch
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        arguments: dict[Any, Any] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
+        arguments: dict[Var | str, Buffer] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
         written = T.arg("o0", T.Buffer((size,), dtype))
         own = T.arg("scratch", T.Buffer((max(1, room),), room_dtype))  # no buffer is empty
         if room:
@@ -84,13 +88,13 @@ def line_kernel(
             if first is not None:
                 with T.If(task == 0), T.Then():
                     first(written)
-            start, end = slice_of(lines, task, tasks)
+            start, end = slice_of(items, task, tasks)
             begin = T.bind(start)
             with T.serial(0, T.bind(end - begin)) as index:
-                line(arguments, written, T.bind(begin + index))
-    return Kernel(builder.get(), room * np.dtype(room_dtype).itemsize, lines)
+                item(arguments, written, T.bind(begin + index))
+    return Kernel(builder.get(), room * np.dtype(room_dtype).itemsize, items)
 
 
-def _buffer(parameter: Any) -> Any:
+def _buffer(parameter: Var) -> Buffer:
     dtype = str(storage_dtype(dtype_of(parameter.ty)))
     return T.Buffer((prod(shape_of(parameter.ty)),), dtype)

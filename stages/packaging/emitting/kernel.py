@@ -1,4 +1,4 @@
-"""What lowering a composite gives, packed or plain."""
+"""What lowering a composite gives."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from stages.nodes import PrimFunc
 
 TASKS, TASKS_OF_TILES = 4, 2
 """Tasks that a call is split into for each thread, of several; and where it uses matrix tiles: what
@@ -18,7 +20,7 @@ class Helper:
     """A function that kernels call: compiled beside them, not into them; equal ones are one."""
 
     symbol: str
-    function: Any
+    function: PrimFunc
     problem: Mapping[str, Any]
     """All that decides its code but the processor, as plain JSON data."""
 
@@ -30,7 +32,7 @@ def digest_of(problem: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Few:
+class FewThreads:
     """With so many threads or fewer, a call is split into so many tasks at most."""
 
     threads: int
@@ -41,7 +43,7 @@ class Few:
 class Kernel:
     """A lowered composite: its PrimFunc, scratch per thread, and how many tasks it can use."""
 
-    function: Any
+    function: PrimFunc
     scratch_bytes: int
     max_tasks: int
     temporaries: tuple[int, ...] = ()
@@ -50,7 +52,7 @@ class Kernel:
     """What it calls."""
     uses_tiles: bool = False
     """Whether it uses registers that the operating system may refuse (AMX)."""
-    few: Few | None = None
+    few: FewThreads | None = None
     """Where few threads had better have fewer tasks."""
 
     def capped(self, most: int | None) -> Kernel:

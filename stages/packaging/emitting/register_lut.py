@@ -1,7 +1,7 @@
-"""Functions of one byte on AArch64: TBL and TBX look a register of bytes up among 64 values.
+"""Look-up tables (LUTs) of one byte on AArch64: TBL and TBX find bytes among 64 values.
 
 Of four such look-ups each finds the bytes that are its own: TBL gives 0 for the others, which TBX
-leaves as they are. A table takes 16 registers, so it is loaded once for as many bytes as there are.
+leaves as they are. A LUT takes 16 registers, so it is loaded once for as many bytes as there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_UNROLLED = 8
 """Registers that are looked up without a loop: what was computed in others stays there."""
 
 
-def looks_up_fours(isa: Isa) -> bool:
+def has_register_lut(isa: Isa) -> bool:
     """Whether an instruction set has such look-ups."""
     return Part.LOOKUP_FOUR_ELSE in isa
 
@@ -40,40 +40,44 @@ def entries_of(dtype: str, bounds: tuple[int, int]) -> tuple[int, list[int]]:
     return first, [first - smallest + n * ENTRIES for n in range(count)]
 
 
-def name_of(dtype: str, bounds: tuple[int, int], size: int) -> str:
+def register_lut_name(dtype: str, bounds: tuple[int, int], size: int) -> str:
     """A function `(values, from, to)` of pointers to 256 values, and to so many bytes."""
     low, high = (bound - limits(dtype)[0] for bound in bounds)
     return f"bk_looked_up_{dtype}_{low}_{high}_of_{size}"
 
 
-def text_of(isa: Isa, dtype: str, bounds: tuple[int, int], size: int) -> Text:
-    """The function `name_of`, of bytes that are within bounds; `from` and `to` may be the same if
-    `size`, at least a register's, is a multiple of that."""
+def register_lut_text(isa: Isa, dtype: str, bounds: tuple[int, int], size: int) -> Text:
+    """The function `register_lut_name`, of bytes that are within bounds.
+
+    `from` and `to` may be the same if `size`, at least a register's, is a multiple of that.
+    """
     code = FunctionText()
-    table = _Table(code, isa, dtype, bounds)
+    lut = _Lut(code, isa, dtype, bounds)
     whole, rest = divmod(size, isa.bytes)
     turns, left = divmod(whole, AT_ONCE)
     step = AT_ONCE * isa.bytes
     if whole <= MOST_UNROLLED:
         for turn in range(turns):
-            table.look_up("%from", "%to", turn * step, AT_ONCE)
+            lut.look_up("%from", "%to", turn * step, AT_ONCE)
     else:
 
         def turn_of(_: str, places: list[str]) -> list[str]:
-            table.look_up(places[0], places[1], 0, AT_ONCE)
+            lut.look_up(places[0], places[1], 0, AT_ONCE)
             return [code.pointer(place, str(step)) for place in places]
 
         code.loop(str(turns), [("ptr", "%from"), ("ptr", "%to")], turn_of, unroll=False)
     for number in range(left):
-        table.look_up("%from", "%to", turns * step + number * isa.bytes, 1)
+        lut.look_up("%from", "%to", turns * step + number * isa.bytes, 1)
     if rest:  # the last register begins among bytes that are looked up already
-        table.look_up("%from", "%to", size - isa.bytes, 1)
+        lut.look_up("%from", "%to", size - isa.bytes, 1)
     code.do("ret void")
     parameters = ["ptr noalias readonly %values", "ptr %from", "ptr %to"]
-    return code.function(name_of(dtype, bounds, size), parameters), list(code.declarations)
+    return code.function(register_lut_name(dtype, bounds, size), parameters), list(
+        code.declarations
+    )
 
 
-class _Table:
+class _Lut:
     """The values of bytes in registers."""
 
     def __init__(self, code: FunctionText, isa: Isa, dtype: str, bounds: tuple[int, int]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import tvm
 from tvm import tirx
@@ -12,8 +11,11 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import target_of
+from stages.nodes import Index, PrimFunc, Scalar
 from stages.packaging.emitting.kernel import Kernel
 
+Loop = Callable[[Index, Index], AbstractContextManager[Scalar]]
+"""What emits a loop from one number to another: `T.serial`, `T.unroll` or `T.vectorized`."""
 DEVICE = {"device_type": 1, "device_id": 0}
 """A processor, by which TVM knows that small temporaries go on the stack."""
 VECTORIZING = tvm.ir.transform.Sequential(
@@ -27,7 +29,7 @@ VECTORIZING = tvm.ir.transform.Sequential(
 """What code generation does first (`stages.codegen`)."""
 
 
-def vectorizes(function: Any, hardware: Hardware) -> bool:
+def is_vectorizable(function: PrimFunc, hardware: Hardware) -> bool:
     """Whether TIR can turn a function's vector loops into vectors; if not, LLVM may find some.
 
     It cannot where an operand of a shift is the same for all lanes, for example.
@@ -49,9 +51,9 @@ def on_stack() -> Iterator[None]:
         yield
 
 
-def with_vectors(made: Callable[[Any], Kernel], hardware: Hardware) -> Kernel:
+def with_vectors(made: Callable[[Loop], Kernel], hardware: Hardware) -> Kernel:
     """The kernel that is made with vector loops; what TIR cannot vectorize is left to LLVM."""
     kernel = made(T.vectorized)
     functions = (kernel.function, *(helper.function for helper in kernel.helpers))
-    vectorized = all(vectorizes(function, hardware) for function in functions)
+    vectorized = all(is_vectorizable(function, hardware) for function in functions)
     return kernel if vectorized else made(T.serial)

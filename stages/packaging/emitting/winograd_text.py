@@ -55,7 +55,7 @@ def pixels_text(
 ) -> Text:
     """`void name(data, tiles)`: so many channels of a tile, uint8 to int16 or float32 to float32.
 
-    `row` and `pixel` are bytes from one of the picture to the next, `product` those from a product
+    `row` and `pixel` are bytes from one of the image to the next, `product` those from a product
     of tiles to the next one.
     """
     code = FunctionText()

@@ -1,4 +1,4 @@
-"""Results that are stored a block of channels at a time: planes and tables.
+"""Results that are stored a block of channels at a time: planes and LUTs.
 
 An epilogue puts what it computes into buffers on the stack, one value a channel. Functions in LLVM
 IR make of these what is stored; as TVM puts them where they are called, nothing of the buffers is
@@ -18,9 +18,10 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.let_bindings import shared
 from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Var
 from stages.packaging.emitting.addressing import call_on, output_offset
 from stages.packaging.epilogues.elements import Computed
-from stages.packaging.epilogues.level_packing import planes_text, tables_text
+from stages.packaging.epilogues.level_packing import luts_text, planes_text
 from stages.packaging.epilogues.result_places import ResultPlaces
 from stages.packaging.epilogues.threshold_counts import digit_of
 
@@ -31,7 +32,7 @@ class BlockStore:
     count = 1
     """Buffers."""
 
-    def __init__(self, places: ResultPlaces, number: int, output: Any) -> None:
+    def __init__(self, places: ResultPlaces, number: int, output: Var) -> None:
         self.places, self.output = places, output
         self.name = f"bk_stored_{number}"
         """The function that stores."""
@@ -50,7 +51,7 @@ class BlockStore:
                 with T.serial(channels, BLOCK) as lane:
                     T.buffer_store(buffer, tirx.const(0, "uint8"), [lane])
 
-    def put(self, found: Computed, lane: Any) -> None:
+    def put(self, found: Computed, lane: Index) -> None:
         """Emit what is kept of a channel."""
         for buffer, value in zip(self.buffers, self.values(found), strict=True):
             T.buffer_store(buffer, shared(value), [lane])
@@ -59,7 +60,7 @@ class BlockStore:
         """What that is, one for each buffer."""
         raise NotImplementedError
 
-    def close(self, block: Any, y: Any, x: Any) -> None:
+    def close(self, block: Index, y: Index, x: Index) -> None:
         """Emit what stores a block's channels of a pixel."""
         result = self.places.buffer_of(self.output)
         place = result[output_offset(self.output, self.call, block, y, x)]
@@ -70,7 +71,7 @@ class BlockStore:
 class Planes(BlockStore):
     """Words of bits, of the binary digits of levels."""
 
-    def __init__(self, places: ResultPlaces, number: int, output: Any) -> None:
+    def __init__(self, places: ResultPlaces, number: int, output: Var) -> None:
         super().__init__(places, number, output)
         self.stored = stored_of(attributes(self.call))
         self.count = self.stored.bits
@@ -78,8 +79,8 @@ class Planes(BlockStore):
     def text(self) -> Text:
         """From digits to words, which lie as far apart as the planes do."""
         _, height, width, words = shape_of(self.output.ty)
-        apart = self.stored.inner or height * width * words
-        return planes_text(self.name, self.places.of.hardware, self.stored, apart)
+        plane_stride = self.stored.inner or height * width * words
+        return planes_text(self.name, self.places.of.hardware, self.stored, plane_stride)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A byte of 0 or 1 for each digit of a level."""
@@ -89,25 +90,25 @@ class Planes(BlockStore):
         return [(level >> tirx.const(digit, "uint8")) & one for digit in range(self.stored.bits)]
 
 
-class Tables(BlockStore):
+class LevelLuts(BlockStore):
     """Sums of every four levels that bits choose."""
 
     def text(self) -> Text:
-        """From levels to tables."""
+        """From levels to LUTs."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
-        return tables_text(self.name, self.places.of.hardware, bits, is_balanced)
+        return luts_text(self.name, self.places.of.hardware, bits, is_balanced)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A level."""
         return [found.value]
 
 
-def block_store(places: ResultPlaces, number: int, output: Any) -> BlockStore | None:
+def block_store(places: ResultPlaces, number: int, output: Var) -> BlockStore | None:
     """What stores an output by whole blocks, if that is how it lies."""
     call = places.composite.store_of(output)
     if is_op(call, "relax.qnn.bitpack"):
         return Planes(places, number, output)
     if is_op(call, "relax.qnn.to_tables"):
-        return Tables(places, number, output)
+        return LevelLuts(places, number, output)
     return None

@@ -18,7 +18,8 @@ from stages.dialect.numbers import MAGIC
 from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels.packed_conv2d import CONVOLUTION
-from stages.packaging.epilogues.block_vectors import HALF, MOST, Vectors, packing
+from stages.nodes import Call, Var, VarBinding
+from stages.packaging.epilogues.block_vectors import HALF, MOST, BlockVectors, packing
 from stages.packaging.epilogues.outputs import SAME
 from stages.packaging.epilogues.threshold_counts import FEW, THRESHOLD
 
@@ -30,7 +31,7 @@ MAGIC_TEXT = f"0x{pack('>d', MAGIC).hex().upper()}"
 
 
 @dataclass
-class Value:
+class BlockValue:
     """Channels of a tensor: integers or floats, or the masks of a level."""
 
     kind: str
@@ -43,14 +44,14 @@ class Value:
     """What integers are yet to be clipped to: narrowing may do that on the way."""
 
 
-class Values(Vectors):
+class BlockValues(BlockVectors):
     """The values of a composite's operators; `biased` says that a bias is in the sums already."""
 
     def __init__(self, biased: bool) -> None:
         super().__init__("x86_64", HALF)
         self.biased = biased
-        self.values: dict[Any, Value] = {}
-        self._operators: dict[str, Callable[[Any], Value]] = {
+        self.values: dict[Any, BlockValue] = {}
+        self._operators: dict[str, Callable[[Any], BlockValue]] = {
             CONVOLUTION: self._sums,
             "relax.qnn.from_bytes": self._from_bytes,
             THRESHOLD: self._threshold,
@@ -60,14 +61,14 @@ class Values(Vectors):
             **dict.fromkeys(SAME, lambda call: self._operand(call.args[0])),
         }
 
-    def emit(self, binding: Any) -> None:
+    def emit(self, binding: VarBinding) -> None:
         """Compute what an operator gives; StageError for one that has no form here."""
         op = str(binding.value.op.name)
         if op not in self._operators:
             raise StageError(f"operator {op} has no epilogue form")
         self.values[binding.var] = self._operators[op](binding.value)
 
-    def _lanes(self, variable: Any, row: int = 0) -> str:
+    def _lanes(self, variable: Var, row: int = 0) -> str:
         """A tensor parameter [..., C], `row` rows down.
 
         Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
@@ -77,18 +78,18 @@ class Values(Vectors):
         source = self.pointer(f"%{variable.name}", str(row * shape_of(variable.ty)[-1] * size))
         return self.let(f"load volatile {self._kind(variable)}, ptr {source}, align {size}")
 
-    def _kind(self, variable: Any) -> str:
+    def _kind(self, variable: Var) -> str:
         """The vectors that a tensor is read by."""
         return f"<{self.count} x {ELEMENTS[dtype_of(variable.ty)]}>"
 
-    def _operand(self, variable: Any) -> Value:
+    def _operand(self, variable: Var) -> BlockValue:
         if variable not in self.values:
-            self.values[variable] = Value(self.ints, self.load(self.ints, "%sums", 4))
+            self.values[variable] = BlockValue(self.ints, self.load(self.ints, "%sums", 4))
         return self.values[variable]
 
     # -- integers ----------------------------------------------------------------------------
 
-    def _level(self, value: Value) -> Value:
+    def _level(self, value: BlockValue) -> BlockValue:
         """A level as integers: the number of its set masks, which the last set one tells.
 
         A move under a mask is cheaper than to make a number of it.
@@ -98,9 +99,9 @@ class Values(Vectors):
             level = self.constant(self.bytes, number)
             moved = f"select {self.bits} {mask}, {self.bytes} {level}, {self.bytes} {total}"
             total = self.let(moved)
-        return Value(self.bytes, total)
+        return BlockValue(self.bytes, total)
 
-    def integer(self, value: Value, wanted: str) -> str:
+    def integer(self, value: BlockValue, wanted: str) -> str:
         """A value as integers of a kind, which hold it."""
         found = self._level(value) if value.masks else value
         kind, name, bounds = found.kind, found.name, found.bounds
@@ -135,20 +136,20 @@ class Values(Vectors):
             return value
         return self.let(f"add {kind} {value}, {self.constant(kind, constant)}")
 
-    def _sums(self, call: Any) -> Value:
+    def _sums(self, call: Call) -> BlockValue:
         """`scale * raw + bias`; the bias pointer is at the pixel's border class."""
         ints, raw = self.ints, self.load(self.ints, "%sums", 4)
         if self.biased:
-            return Value(ints, raw)
+            return BlockValue(ints, raw)
         scaled = self.let(f"mul {ints} {raw}, {self.constant(ints, attributes(call)['scale'])}")
-        return Value(ints, self.let(f"add {ints} {scaled}, {self._lanes(call.args[2])}"))
+        return BlockValue(ints, self.let(f"add {ints} {scaled}, {self._lanes(call.args[2])}"))
 
-    def _from_bytes(self, call: Any) -> Value:
+    def _from_bytes(self, call: Call) -> BlockValue:
         loaded = self.load(self.bytes, f"%{call.args[0].name}", 1)
         wide = self.let(f"zext {self.bytes} {loaded} to {self.words}")
-        return Value(self.words, wide, reach=MOST)
+        return BlockValue(self.words, wide, reach=MOST)
 
-    def _threshold(self, call: Any) -> Value:
+    def _threshold(self, call: Call) -> BlockValue:
         data, thresholds, flip = call.args
         value, kind = self._operand(data), self._kind(thresholds)
         lanes = self._comparable(value, kind)
@@ -164,17 +165,17 @@ class Values(Vectors):
         counted = self.ints if kind == self.floats else kind
         if rows <= FEW:
             limits = [self._lanes(thresholds, row) for row in range(rows)]
-            return Value(counted, masks=tuple(mask(limit) for limit in limits), reach=rows)
-        return Value(counted, self._reached(thresholds, counted, mask), reach=rows)
+            return BlockValue(counted, masks=tuple(mask(limit) for limit in limits), reach=rows)
+        return BlockValue(counted, self._reached(thresholds, counted, mask), reach=rows)
 
-    def _comparable(self, value: Value, kind: str) -> str:
+    def _comparable(self, value: BlockValue, kind: str) -> str:
         """A value as what thresholds of a kind are compared with; for words it is saturated."""
         is_long = value.kind == self.ints and value.reach > LONGEST_WORD
         if kind == self.words and is_long:
             return self.saturated(self.integer(value, self.ints))
         return value.name if kind == self.floats else self.integer(value, kind)
 
-    def _reached(self, thresholds: Any, kind: str, mask: Callable[[str], str]) -> str:
+    def _reached(self, thresholds: Var, kind: str, mask: Callable[[str], str]) -> str:
         """How many rows of a long table have their mask set."""
         rows, channels = shape_of(thresholds.ty)
         size = storage_dtype(dtype_of(thresholds.ty)).itemsize
@@ -188,7 +189,7 @@ class Values(Vectors):
 
         return self.loop(str(rows), [(kind, "zeroinitializer")], one_row)[0]
 
-    def _add(self, call: Any) -> Value:
+    def _add(self, call: Call) -> BlockValue:
         attrs = attributes(call)
         values = [self._operand(argument) for argument in call.args]
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
@@ -196,15 +197,15 @@ class Values(Vectors):
         kind = self._shortest(reach)
         left, right = (self.integer(value, kind) for value in values)
         total = self.let(f"add {kind} {left}, {right}")
-        return Value(kind, self._plus(kind, total, -points), reach=reach)
+        return BlockValue(kind, self._plus(kind, total, -points), reach=reach)
 
-    def _saturate(self, call: Any) -> Value:
+    def _saturate(self, call: Call) -> BlockValue:
         attrs = attributes(call)
         value = self._operand(call.args[0])
         kind = self._shortest(value.reach + abs(attrs["offset"]))
         lanes = self._plus(kind, self.integer(value, kind), attrs["offset"])
         bounds = attrs["low"], attrs["high"]
-        return Value(kind, lanes, reach=max(map(abs, bounds)), bounds=bounds)
+        return BlockValue(kind, lanes, reach=max(map(abs, bounds)), bounds=bounds)
 
     # -- floats ------------------------------------------------------------------------------
 
@@ -239,7 +240,7 @@ class Values(Vectors):
         bits = self.let(f"bitcast {self.floats} {moved} to {self.ints}")
         return self.let(f"sub {self.ints} {bits}, {self.constant(self.ints, MAGIC_BITS)}")
 
-    def _requantize(self, call: Any) -> Value:
+    def _requantize(self, call: Call) -> BlockValue:
         data, multiplier, offset = call.args
         attrs, integers = attributes(call), self.integer(self._operand(data), self.ints)
         lanes = self.let(f"sitofp {self.ints} {integers} to {self.floats}")
@@ -248,7 +249,7 @@ class Values(Vectors):
         low, high = attrs["low"], attrs["high"]
         reach = max(abs(low), abs(high))
         if attrs.get("fits"):
-            return Value(self.ints, self._nearest(moved), reach=reach, bounds=(low, high))
+            return BlockValue(self.ints, self._nearest(moved), reach=reach, bounds=(low, high))
         moved = self._chosen("ogt", moved, self.constant(self.floats, low))
         moved = self._chosen("olt", moved, self.constant(self.floats, high))
-        return Value(self.ints, self._rounded(moved), reach=reach)
+        return BlockValue(self.ints, self._rounded(moved), reach=reach)

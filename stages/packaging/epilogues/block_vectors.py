@@ -21,7 +21,7 @@ def packing(bounds: tuple[int, int]) -> str:
     return "packsswb" if bounds == (-128, 127) else ""
 
 
-class Vectors(FunctionText):
+class BlockVectors(FunctionText):
     """LLVM IR over vectors of a block or half of one."""
 
     def __init__(self, architecture: str, lanes: int = 4) -> None:
@@ -40,17 +40,19 @@ class Vectors(FunctionText):
         return "<" + ", ".join([f"{element} {number}"] * int(count)) + ">"
 
     def saturated(self, integers: str) -> str:
-        """int16 of int32, what is beyond them as the one that is nearest, if it `packs`."""
+        """int16 of int32, saturated; only if it `has_saturating_pack`."""
         order = [8 * (n // 4) + 4 * half + n % 4 for half in (0, 1) for n in range(HALF)]
         return self._in_order(self.words, self._halves_packed(integers), order)
 
     @property
-    def packs(self) -> bool:
+    def has_saturating_pack(self) -> bool:
         """Whether a block of channels is two registers, which instructions pack that saturate."""
         return self.count == BLOCK
 
     def packed(self, value: str, kind: str, bounds: tuple[int, int]) -> str:
-        """Bytes of int32 or int16 clipped to bounds that have a `packing`, if it `packs`.
+        """Bytes of int32 or int16 clipped to bounds that have a `packing`.
+
+        Only if it `has_saturating_pack`.
 
         VPMOVUSDB and its like take more micro-operations for two registers than this does.
         """

@@ -21,18 +21,20 @@ from stages.kernels.lut import ENTRIES
 from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
+from stages.nodes import Call, Index, Var, VarBinding
 from stages.packaging.emitting.addressing import border_class, output_offset
-from stages.packaging.epilogues.block_values import Value, Values
+from stages.packaging.emitting.composite import Composite
+from stages.packaging.epilogues.block_values import BlockValue, BlockValues
 from stages.packaging.epilogues.block_vectors import BYTES, HALF
 from stages.packaging.epilogues.level_packing import entries, stored_words
 from stages.packaging.epilogues.outputs import fill_halos
 from stages.packaging.sums.parts import Finisher
 
 
-class Epilogue(Values):
+class Epilogue(BlockValues):
     """Emits the epilogue of one packed composite."""
 
-    def __init__(self, composite: Any, biased: bool) -> None:
+    def __init__(self, composite: Composite, biased: bool) -> None:
         super().__init__(biased)
         self.composite = composite
         self.stores = {
@@ -61,17 +63,17 @@ class Epilogue(Values):
         function = self.function(name, [f"ptr noalias {p}" for p in ("%sums", *reads, *writes)])
         return function, list(self.declarations)
 
-    def _inner(self, output: Any) -> Any:
+    def _inner(self, output: Var) -> Var:
         return self.composite.results[output]
 
-    def _pointer_of(self, variable: Any) -> tuple[str, Any]:
+    def _pointer_of(self, variable: Var) -> tuple[str, Any]:
         """Where what a variable holds is stored, and as which output."""
         for number, output in enumerate(self.composite.outputs):
             if self._inner(output).same_as(variable):
                 return f"%o{number}", output
         raise AssertionError(f"{variable.name} is not an output")
 
-    def _level_bits(self, value: Value, bits: int) -> list[str]:
+    def _level_bits(self, value: BlockValue, bits: int) -> list[str]:
         """Masks of the bits of a level (`stages.packaging.epilogues.threshold_counts`)."""
         masks = []
         lanes = "" if value.masks else self.integer(value, self.bytes)
@@ -87,17 +89,17 @@ class Epilogue(Values):
             masks.append(bit)
         return masks
 
-    def _bitpack(self, binding: Any) -> list[str]:
+    def _bitpack(self, binding: VarBinding) -> list[str]:
         value = self.values[binding.value.args[0]]
         bits = self._level_bits(value, attributes(binding.value)["bits"])
         return [self.mask_word(bit, self.count) for bit in bits]
 
-    def _to_bytes(self, binding: Any) -> list[str]:
+    def _to_bytes(self, binding: VarBinding) -> list[str]:
         narrow = self.integer(self.values[binding.value.args[0]], self.bytes)
         self.store(self.bytes, narrow, self._pointer_of(binding.var)[0], 1, 0)
         return []
 
-    def _to_tables(self, binding: Any) -> list[str]:
+    def _to_tables(self, binding: VarBinding) -> list[str]:
         """Tables of the channels, each as wide as `HALF` bytes."""
         attrs, place = attributes(binding.value), 0
         narrow = self.integer(self.values[binding.value.args[0]], self.bytes)
@@ -108,18 +110,18 @@ class Epilogue(Values):
                 place += ENTRIES
         return []
 
-    def _store_words(self, binding: Any, digits: list[str]) -> None:
+    def _store_words(self, binding: VarBinding, digits: list[str]) -> None:
         if not digits:
             return
         pointer, output = self._pointer_of(binding.var)
         _, height, width, words = shape_of(output.ty)
         stored = stored_of(attributes(binding.value))
-        apart = stored.inner or height * width * words
+        plane_stride = stored.inner or height * width * words
         for number, word in enumerate(stored_words(self, stored, digits)):
-            self.store("i32", word, pointer, 4, number * apart * 4)
+            self.store("i32", word, pointer, 4, number * plane_stride * 4)
 
 
-class Blocks(Finisher):
+class ChannelBlocks(Finisher):
     """An epilogue of whole blocks of channels."""
 
     @property
@@ -129,13 +131,15 @@ class Blocks(Finisher):
 
     def include(self) -> None:
         """The epilogue."""
-        self.of.include(*Epilogue(self.of.composite, self.of.reads.begins).epilogue(self.name))
+        self.of.include(
+            *Epilogue(self.of.composite, self.of.reads.preloads_bias).epilogue(self.name)
+        )
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""
         fill_halos(self.of)
 
-    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+    def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and block."""
         of, composite = self.of, self.of.composite
         calls = list(composite.calls.values())
@@ -149,7 +153,9 @@ class Blocks(Finisher):
         T.evaluate(T.call_extern("void", self.name, T.address_of(of.scratch[sums]), *pointers))
 
 
-def parameter_offset(parameter: Any, calls: Sequence[Any], block: Any, y: Any, x: Any) -> Any:
+def parameter_offset(
+    parameter: Var, calls: Sequence[Call], block: Index, y: Index, x: Index
+) -> Index:
     """Element of a parameter that an epilogue's pointer stands at.
 
     `calls` are the composite's operator calls. Operands of the main operator that the epilogue

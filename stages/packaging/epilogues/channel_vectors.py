@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.kernels.llvm import NEAREST, FunctionText
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.elements import Elements
 from stages.packaging.epilogues.outputs import Position, fill_halos, halo_of
-from stages.packaging.epilogues.precomputed import computed_apart, saturates_words
+from stages.packaging.epilogues.precomputed import has_saturated_words, precompute
 from stages.packaging.epilogues.results import Results
 from stages.packaging.epilogues.saturation import words_text
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
@@ -30,7 +30,7 @@ FETCH = "bk_fetch"
 """A function of one pointer: it brings what is there into the first cache."""
 
 
-class Lanes(VectorFinisher):
+class ChannelVectors(VectorFinisher):
     """An epilogue of vectors of channels, as many as there are, in TIR."""
 
     @cached_property
@@ -67,14 +67,14 @@ class Lanes(VectorFinisher):
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        if saturates_words(self.elements, BLOCK):
+        if has_saturated_words(self.elements, BLOCK):
             self.of.include(*words_text())
         self.results.include()
 
-    def fetch(self, block: Any, pixel: Pixel) -> None:
-        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+    def prefetch(self, block: Index, pixel: Pixel) -> None:
+        """Fetch a tile of the images that the epilogue reads, a cache line a pixel."""
         composite, arguments = self.of.composite, self.of.arguments
-        shape = (composite.pictures, self.of.height, self.of.width, self.outputs)
+        shape = (composite.images, self.of.height, self.of.width, self.outputs)
         others = composite.parameters[len(composite.main.args) :]
         read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
         for each in composite.calls.values():
@@ -93,10 +93,10 @@ class Lanes(VectorFinisher):
         fill_halos(self.of)
 
     def together(self, pixels: Callable[[], None]) -> None:
-        """The epilogues of a tile, with its bytes looked up together where tables are large."""
-        self.results.tables.together(pixels)
+        """The epilogues of a tile, with its bytes looked up together where LUTs are large."""
+        self.results.luts.together(pixels)
 
-    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+    def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
         size = self.of.sums.strip
         full, rest = divmod(self.outputs * self.of.pixels, size)
@@ -112,10 +112,10 @@ class Lanes(VectorFinisher):
                     self._channels(strip, y, x, sums, rest)
         self.results.fill_up(strip, y, x)
 
-    def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
+    def _channels(self, strip: Index, y: Index, x: Index, sums: Index, count: int) -> None:
         """So many channels of a strip, by vectors as long as there are channels for one."""
-        if self.results.tables.is_looked_up:
-            self.results.tables.store_kept(self.position(strip, y, x, 0), count)
+        if self.results.luts.is_looked_up:
+            self.results.luts.store_kept(self.position(strip, y, x, 0), count)
             return
         with self.results.of_pixel(strip, y, x, count):
             first = 0
@@ -124,20 +124,22 @@ class Lanes(VectorFinisher):
                     self._vector(strip, y, x, sums, first + part * width, width)
                 first += width * times
 
-    def _vector(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any, width: int) -> None:
+    def _vector(
+        self, strip: Index, y: Index, x: Index, sums: Index, lane: Index, width: int
+    ) -> None:
         """So many channels from a lane of a strip on."""
         loop = self.loop if width >= MIN_LANES else self.parts
 
-        def each(emit: Callable[[Any, Position, Any], None]) -> None:
+        def each(emit: Callable[[Index, Position, Scalar], None]) -> None:
             with loop(0, width) as inner:
                 at = self.position(strip, y, x, lane + inner)
                 emit(inner, at, self.of.scratch[sums + lane + inner])
 
-        apart = computed_apart(self.elements, each, width)
+        precomputed = precompute(self.elements, each, width)
         packed = self.results.packed_buffers(width)
 
-        def channel(inner: Any, at: Position, raw: Any) -> None:
-            values = self.elements.at(at, raw, apart, inner)
+        def channel(inner: Index, at: Position, raw: Scalar) -> None:
+            values = self.elements.at(at, raw, precomputed, inner)
             self.results.put(at, values, packed, (inner, lane + inner), width)
 
         each(channel)

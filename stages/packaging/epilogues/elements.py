@@ -23,12 +23,13 @@ from stages.dialect.processor import clips_integers
 from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError
 from stages.graph.composites import POOLS
+from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import border_class
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_handed_on
+from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_moved_only
 from stages.packaging.epilogues.threshold_counts import (
     THRESHOLD,
-    Limits,
+    ChannelThresholds,
     comparable,
     count_of,
     counted_in,
@@ -47,29 +48,29 @@ ANY = 1 << 31
 class Computed:
     """What an operator gives at one position."""
 
-    value: Any
-    wide: Any = None
+    value: Scalar
+    wide: Scalar | None = None
     """The same in 32 bits, if it is bytes by a clip."""
-    unsaturated: Any = None
+    unsaturated: Scalar | None = None
     """An int32 that saturating makes it of, if there is one."""
-    integer: Any = None
+    integer: Scalar | None = None
     """The same integer in as many bits as it was computed in."""
-    reached: Sequence[Any] = ()
+    reached: Sequence[Scalar] = ()
     """Of a level, which thresholds were reached, from the first one on."""
 
     @property
-    def longest(self) -> Any:
+    def longest(self) -> Scalar:
         """The integer before it was narrowed."""
         return self.value if self.integer is None else self.integer
 
 
 @dataclass
-class Apart:
+class Precomputed:
     """Buffers of a vector of channels, of what loops of their own have computed."""
 
-    words: dict[Any, Any] = field(default_factory=dict)
+    words: dict[Var, Buffer] = field(default_factory=dict)
     """Variable → its integers as the nearest ones of 16 bits."""
-    counts: dict[Any, Any] = field(default_factory=dict)
+    counts: dict[Var, Buffer] = field(default_factory=dict)
     """Variable → the thresholds that are reached."""
 
 
@@ -81,18 +82,23 @@ class Elements:
         self.composite: Composite = of.composite
 
     def at(
-        self, at: Position, raw: Any, apart: Apart, lane: Any, until: Any = None
-    ) -> dict[Any, Computed]:
+        self,
+        at: Position,
+        raw: Scalar,
+        precomputed: Precomputed,
+        lane: Index,
+        until: Var | None = None,
+    ) -> dict[Var, Computed]:
         """All variables at a position whose sum is `raw`, or those in front of `until` and that.
 
-        What loops of their own computed stands in `apart` at a `lane`.
+        What loops of their own computed stands in `precomputed` at a `lane`.
         """
-        values: dict[Any, Computed] = {}
+        values: dict[Var, Computed] = {}
         if self.composite.reads_floats:
             values[self.composite.parameters[0]] = Computed(raw)
         for variable, call in self.composite.calls.items():
             if is_op(call, THRESHOLD):
-                values[variable] = self._level(variable, call, values, at, apart, lane)
+                values[variable] = self._level(variable, call, values, at, precomputed, lane)
             else:
                 values[variable] = self._value(call, values, at, raw)
             if variable.same_as(until):
@@ -100,29 +106,31 @@ class Elements:
         return values
 
     @cached_property
-    def thresholds(self) -> Mapping[Any, Any]:
+    def thresholds(self) -> Mapping[Var, Call]:
         """Variable → the operator that counts thresholds for it."""
         calls = self.composite.calls.items()
         return {variable: call for variable, call in calls if is_op(call, THRESHOLD)}
 
     @cached_property
-    def reaches(self) -> Mapping[Any, int]:
+    def reaches(self) -> Mapping[Var, int]:
         """Variable → no integer is larger in size."""
-        found: dict[Any, int] = {}
+        found: dict[Var, int] = {}
         for variable, call in self.composite.calls.items():
             found[variable] = _reach(call, found)
         return found
 
-    def _value(self, call: Any, values: dict[Any, Computed], at: Position, raw: Any) -> Computed:
+    def _value(
+        self, call: Call, values: dict[Var, Computed], at: Position, raw: Scalar
+    ) -> Computed:
         """What an operator gives at one position.
 
         What reads bytes next takes them in 32 bits, if there they are, where it would only widen
         them again.
         """
-        if call.same_as(self.composite.main):
+        if call.same_as(self.composite.main_or_none):
             return Computed(self._sum(call, at, raw))
         name = str(call.op.name)
-        if is_handed_on(call):
+        if is_moved_only(call):
             return values[call.args[0]]
         if is_op(call, "relax.qnn.from_bytes"):
             source = call.args[0]
@@ -135,7 +143,7 @@ class Elements:
             return Computed(word.astype(_stored(call)), integer=word)
         if name not in ARITHMETIC and name not in SCALARS:
             raise StageError(f"operator {name} has no epilogue form")
-        operands = []
+        operands: list[Any] = []  # a scalar, or the buffer of a tensor that is read as a whole
         for position, argument in enumerate(call.args):
             if not isinstance(argument, relax.Var):
                 continue
@@ -153,9 +161,9 @@ class Elements:
         integer = _rounded(call, operands)
         return Computed(integer.astype(_stored(call)), clipped(call, operands), bare, integer)
 
-    def _sum(self, call: Any, at: Position, raw: Any) -> Any:
+    def _sum(self, call: Call, at: Position, raw: Scalar) -> Scalar:
         """What the main operator gives, from its raw sum."""
-        if self.of.reads.begins or str(call.op.name) in POOLS:
+        if self.of.reads.preloads_bias or str(call.op.name) in POOLS:
             return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
@@ -163,54 +171,59 @@ class Elements:
         scaled = raw * scale if scale != 1 else raw
         return scaled + self.of.arguments[bias.name][row + at.channel]
 
-    def operand(self, parameter: Any, at: Position) -> Any:
+    def operand(self, parameter: Var, at: Position) -> Scalar:
         """A tensor parameter at a position, its axes those of the result from the last one on."""
         index: Any = 0
         shape = shape_of(parameter.ty)
-        where = (at.picture, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
+        where = (at.image, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
         for extent, coordinate in zip(shape, where, strict=True):
             index = index * extent + (coordinate if extent > 1 else 0)
         return self.of.arguments[parameter.name][index]
 
     # -- thresholds ----------------------------------------------------------------------------
 
-    def limits_of(self, call: Any, channel: Any) -> Limits:
+    def thresholds_of(self, call: Call, channel: Index) -> ChannelThresholds:
         """The thresholds of an operator at a channel."""
         table = call.args[1]
         count, channels = shape_of(table.ty)
-        return Limits(self.of.arguments[table.name], count, channels, channel)
+        return ChannelThresholds(self.of.arguments[table.name], count, channels, channel)
 
     def compared(
-        self, call: Any, values: Mapping[Any, Computed], at: Position, apart: Apart, lane: Any
-    ) -> Any:
+        self,
+        call: Call,
+        values: Mapping[Var, Computed],
+        at: Position,
+        precomputed: Precomputed,
+        lane: Index,
+    ) -> Scalar:
         """What an operator compares with thresholds, in as many bits as these have."""
         source = call.args[0]
-        if source in apart.words:
-            return apart.words[source][lane]
+        if source in precomputed.words:
+            return precomputed.words[source][lane]
         found = values[source].longest if source in values else self.operand(source, at)
         return comparable(found, dtype_of(call.args[1].ty), self.reaches.get(source, ANY))
 
     def _level(
         self,
-        variable: Any,
-        call: Any,
-        values: Mapping[Any, Computed],
+        variable: Var,
+        call: Call,
+        values: Mapping[Var, Computed],
         at: Position,
-        apart: Apart,
-        lane: Any,
+        precomputed: Precomputed,
+        lane: Index,
     ) -> Computed:
-        if variable in apart.counts:
-            count = apart.counts[variable][lane]
+        if variable in precomputed.counts:
+            count = precomputed.counts[variable][lane]
             return Computed(count.astype("uint8"), integer=count)
-        rows = self.limits_of(call, at.channel)
+        rows = self.thresholds_of(call, at.channel)
         reached = rows.reached(
-            call, self.compared(call, values, at, apart, lane), self.operand(call.args[2], at)
+            call, self.compared(call, values, at, precomputed, lane), self.operand(call.args[2], at)
         )
         count = count_of(reached, counted_in(rows.dtype, self.of.isa), self.of.isa)
         return Computed(count.astype("uint8"), integer=count, reached=reached)
 
 
-def _rounded(call: Any, operands: Sequence[Any]) -> Any:
+def _rounded(call: Call, operands: Sequence[Scalar]) -> Scalar:
     """The integer that a call rounds to, within its bounds, in 16 bits or 32."""
     attrs, arithmetic = attributes(call), ARITHMETIC[str(call.op.name)]
     is_short = max(abs(attrs["low"]), abs(attrs["high"])) <= LONGEST_WORD
@@ -221,7 +234,7 @@ def _rounded(call: Any, operands: Sequence[Any]) -> Any:
     return tirx.min(tirx.max(word, low), high)
 
 
-def _most(call: Any, known: Mapping[Any, int]) -> int:
+def _most(call: Call, known: Mapping[Var, int]) -> int:
     """No integer on the way to a result is larger in size; `known` says so of variables."""
     operands = [known.get(argument, ANY) for argument in call.args]
     if is_op(call, "relax.qnn.add"):
@@ -232,7 +245,7 @@ def _most(call: Any, known: Mapping[Any, int]) -> int:
     return operands[0]
 
 
-def _reach(call: Any, known: Mapping[Any, int]) -> int:
+def _reach(call: Call, known: Mapping[Var, int]) -> int:
     """No integer that a call gives is larger in size."""
     dtype, name = dtype_of(call.ty), str(call.op.name)
     if name in (*SAME, "relax.qnn.add"):
@@ -241,6 +254,6 @@ def _reach(call: Any, known: Mapping[Any, int]) -> int:
     return max(map(abs, limits(dtype))) if is_level else ANY
 
 
-def _stored(call: Any) -> str:
+def _stored(call: Call) -> str:
     """The type that holds what a call gives."""
     return str(storage_dtype(dtype_of(call.ty)))

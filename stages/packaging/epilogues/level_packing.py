@@ -1,7 +1,7 @@
-"""What a word of 32 channels is stored as: planes and sums of the digits of its levels, or tables.
+"""How the levels of 32 channels are packed: planes and sums of their binary digits, or LUTs.
 
 A plane is a Boolean function of the binary digits, written as an exclusive or of products (its
-algebraic normal form); a sum is a linear combination of the counts of such products. A table sums
+algebraic normal form); a sum is a linear combination of the counts of such products. A LUT sums
 the levels of four channels, those whose bit is set in an entry's number.
 """
 
@@ -16,25 +16,25 @@ from stages.kernels.llvm import FunctionText
 from stages.kernels.lut import ENTRIES, GROUP, additions, entry_bits
 from stages.kernels.operand_storage import Stored
 from stages.kernels.signature import BLOCK
-from stages.packaging.epilogues.block_vectors import BYTES, HALF, Vectors
+from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"
 
 
-def planes_text(name: str, hardware: Hardware, stored: Stored, apart: int) -> Text:
+def planes_text(name: str, hardware: Hardware, stored: Stored, plane_stride: int) -> Text:
     """The function `name`, from pointers to the digits of 32 channels, bytes of 0 or 1, to words
     that are stored so far apart."""
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     pointers = [f"%d{digit}" for digit in range(stored.bits)]
     digits = [_digits_word(code, pointer) for pointer in pointers]
     for number, word in enumerate(stored_words(code, stored, digits)):
-        code.store("i32", word, "%to", 4, number * apart * 4)
+        code.store("i32", word, "%to", 4, number * plane_stride * 4)
     code.do("ret void")
     parameters = [*(f"ptr {pointer}" for pointer in pointers), "ptr noalias %to"]
     return code.function(name, parameters), list(code.declarations)
 
 
-def _digits_word(code: Vectors, pointer: str) -> str:
+def _digits_word(code: BlockVectors, pointer: str) -> str:
     """The word of 32 bytes, each of them 0 or 1."""
     total = ""
     for first in range(0, BLOCK, code.count):
@@ -45,9 +45,9 @@ def _digits_word(code: Vectors, pointer: str) -> str:
     return total
 
 
-def tables_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
-    """The function `name`, from a pointer to the levels of 32 channels, bytes, to their tables."""
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+def luts_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
+    """The function `name`, from a pointer to the levels of 32 channels, bytes, to their LUTs."""
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     place = 0
     for first in range(0, BLOCK, HALF):
         levels = code.load(BYTES, "%levels", 1, first)
@@ -60,7 +60,7 @@ def tables_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Tex
 
 def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> list[str]:
     """The i32 values to store, planes then sums, of the digits' words, lowest digit first."""
-    products = _Products(code, digits)
+    products = _AndedDigits(code, digits)
     levels = 1 << stored.bits
     planes = [
         products.exclusive_or(_moebius([table >> level & 1 for level in range(levels)]))
@@ -69,37 +69,37 @@ def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> l
     return planes + [products.counted(_moebius(values)) for values in stored.sums]
 
 
-def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
-    """The tables of `HALF` channels, each a register of bytes, of their levels in bytes."""
+def entries(code: BlockVectors, levels: str, bits: int, balanced: bool) -> list[str]:
+    """The LUTs of `HALF` channels, each a register of bytes, of their levels in bytes."""
     groups = range(0, HALF, GROUP)
     if code.architecture != "x86_64":
-        return [_table(code, levels, first, bits, balanced) for first in groups]
-    # A comparison gives the digits of all channels as a word here, and there are sixteen tables.
+        return [_lut(code, levels, first, bits, balanced) for first in groups]
+    # A comparison gives the digits of all channels as a word here, and there are sixteen LUTs.
     digits = [_digit_word(code, levels, digit) for digit in range(bits)]
     return [_looked_up(code, digits, first, balanced) for first in groups]
 
 
-def _digit_word(code: Vectors, levels: str, digit: int) -> str:
+def _digit_word(code: BlockVectors, levels: str, digit: int) -> str:
     """A digit of every channel's level, as the bits of an i32."""
     kept = code.let(f"and {BYTES} {levels}, {code.constant(BYTES, 1 << digit)}")
     return code.mask_word(code.nonzero(BYTES, kept), HALF)
 
 
-def _looked_up(code: Vectors, digits: Sequence[str], first: int, balanced: bool) -> str:
-    """The table of the channels from `first`: the sum of those of their levels' digits."""
+def _looked_up(code: BlockVectors, digits: Sequence[str], first: int, balanced: bool) -> str:
+    """The LUT of the channels from `first`: the sum of those of their levels' digits."""
     total = ""
     for number, word in enumerate(digits):
         moved = code.let(f"lshr i32 {word}, {first}") if first else word
         nibble = code.let(f"and i32 {moved}, {(1 << GROUP) - 1}")
         place = code.let(f"shl nuw nsw i32 {nibble}, {(ENTRIES - 1).bit_length()}")
-        tables = _tables(code, number, len(digits), balanced)
-        table = code.load(BYTES, code.pointer(tables, place, "i32"), ENTRIES)
+        luts = _luts(code, number, len(digits), balanced)
+        table = code.load(BYTES, code.pointer(luts, place, "i32"), ENTRIES)
         total = code.let(f"add {BYTES} {total}, {table}") if total else table
     return total
 
 
-def _tables(code: Vectors, digit: int, bits: int, balanced: bool) -> str:
-    """A constant of the tables of every combination of one digit of four channels.
+def _luts(code: BlockVectors, digit: int, bits: int, balanced: bool) -> str:
+    """A constant of the LUTs of every combination of one digit of four channels.
 
     The lowest digit's hold what does not depend on levels.
     """
@@ -120,8 +120,8 @@ def _tables(code: Vectors, digit: int, bits: int, balanced: bool) -> str:
     return name
 
 
-def _table(code: Vectors, levels: str, first: int, bits: int, balanced: bool) -> str:
-    """The table of the channels from `first`: a shuffle puts each channel's level where its bit is.
+def _lut(code: BlockVectors, levels: str, first: int, bits: int, balanced: bool) -> str:
+    """The LUT of the channels from `first`: a shuffle puts each channel's level where its bit is.
 
     Where unset bits subtract, an entry is twice what is set less all, above a constant.
     """
@@ -139,7 +139,7 @@ def _table(code: Vectors, levels: str, first: int, bits: int, balanced: bool) ->
     return code.let(f"add {BYTES} {doubled}, {unset}")
 
 
-def _shuffled(code: Vectors, value: str, order: Sequence[int]) -> str:
+def _shuffled(code: BlockVectors, value: str, order: Sequence[int]) -> str:
     """Bytes in another order; `HALF` means 0."""
     lanes = ", ".join(f"i32 {lane}" for lane in order)
     zeros = f"{BYTES} zeroinitializer"
@@ -158,7 +158,7 @@ def _moebius(values: Sequence[int]) -> list[int]:
     return coefficients
 
 
-class _Products:
+class _AndedDigits:
     """Ands of digits, each computed once."""
 
     def __init__(self, code: FunctionText, digits: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.composites import MOVED
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Var
-from stages.packaging.epilogues.outputs import Position, is_handed_on, is_packed, surroundings
+from stages.packaging.epilogues.outputs import Position, halo_around, is_moved_only, is_packed
 from stages.packaging.sums.kernel_frame import KernelFrame
 
 
@@ -28,7 +28,7 @@ class ResultPlaces:
         """Channels of an output, without zeros behind them."""
         variable, channels = self.composite.results[output], self.stored(output)
         calls = self.composite.calls
-        while (call := calls.get(variable)) is not None and is_handed_on(call):
+        while (call := calls.get(variable)) is not None and is_moved_only(call):
             variable = call.args[0]
             if str(call.op.name) not in MOVED:
                 channels = min(channels, shape_of(variable.ty)[-1])
@@ -41,17 +41,17 @@ class ResultPlaces:
             return int(attributes(call)["channels"])
         if is_packed(call):
             return of.blocks * BLOCK
-        if surroundings(call) is not None:
+        if halo_around(call) is not None:
             return shape_of(output.ty)[-1]
-        return prod(shape_of(output.ty)) // (self.composite.pictures * of.height * of.width)
+        return prod(shape_of(output.ty)) // (self.composite.images * of.height * of.width)
 
     def place(self, output: Var, at: Position) -> Index:
         """Where an output has what is at a position."""
         call, channels = self.composite.store_of(output), self.stored(output)
-        if (around := surroundings(call)) is not None:
+        if (around := halo_around(call)) is not None:
             return at.place(around.halo, channels, around.phases)
-        if self.composite.turn_before(self.composite.results[output]) is not None:
-            return at.turned(channels)
+        if self.composite.transpose_before(self.composite.results[output]) is not None:
+            return at.nchw_place(channels)
         return at.place([0, 0, 0, 0], channels)
 
     def buffer_of(self, output: Var) -> Buffer:

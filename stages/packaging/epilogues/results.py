@@ -1,10 +1,9 @@
-"""The results of a composite: where each lies, and how channels that are computed get there."""
+"""The results of a composite: how channels that are computed get to where they lie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -12,8 +11,9 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.let_bindings import shared
 from stages.dialect.numbers_tir import fence
 from stages.kernels.signature import BLOCK
+from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on
-from stages.packaging.emitting.byte_lut import looked_up_name, looked_up_text
+from stages.packaging.emitting.byte_lut import lut_name, lut_text
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.block_stores import block_store
 from stages.packaging.epilogues.elements import Computed
@@ -24,10 +24,10 @@ from stages.packaging.epilogues.outputs import (
 )
 from stages.packaging.epilogues.result_places import ResultPlaces
 from stages.packaging.epilogues.saturation import SATURATED, saturating_text
-from stages.packaging.epilogues.tile_luts import TileTables
+from stages.packaging.epilogues.tile_luts import TileLuts
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
 
-LOOKED_UP_AT_ONCE = (BLOCK, BLOCK // 2)
+LUT_WIDTHS = (BLOCK, BLOCK // 2)
 """Bytes whose values are looked up together."""
 
 
@@ -44,24 +44,24 @@ class Results:
         self.block_stores = {output: store for output, store in found.items() if store is not None}
         """Outputs that are stored a block of channels at a time."""
         others = [output for output in outputs if output not in self.block_stores]
-        self.finishes: Mapping[Any, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
+        self.finishes: Mapping[Var, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
         """How each of the others is finished."""
-        self.tables = TileTables(lanes, places, self.finishes)
+        self.luts = TileLuts(lanes, places, self.finishes)
 
     def include(self) -> None:
         """Include the text of what narrows, looks up and packs."""
         for finish in self.finishes.values():
-            if finish.packs:
+            if finish.has_saturating_pack:
                 self.of.include(*saturating_text(finish.dtype))
-            if finish.table is not None and not self.tables.keeps_bytes:
-                for width in LOOKED_UP_AT_ONCE:
-                    self.of.include(*looked_up_text(self.of.isa, finish.dtype, width))
+            if finish.values is not None and not self.luts.keeps_bytes:
+                for width in LUT_WIDTHS:
+                    self.of.include(*lut_text(self.of.isa, finish.dtype, width))
         for store in self.block_stores.values():
             self.of.include(*store.text())
-        self.tables.include()
+        self.luts.include()
 
     @contextmanager
-    def of_pixel(self, strip: Any, y: Any, x: Any, count: int) -> Iterator[None]:
+    def of_pixel(self, strip: Index, y: Index, x: Index, count: int) -> Iterator[None]:
         """Where so many channels of a strip are computed; in the end what is stored by the block
         is stored."""
         if not self.block_stores:
@@ -74,17 +74,17 @@ class Results:
             for store in self.block_stores.values():
                 store.close(strip, y, x)
 
-    def packed_buffers(self, width: int) -> Mapping[Any, Any]:
+    def packed_buffers(self, width: int) -> Mapping[Var, Buffer]:
         """Output → a buffer for integers that instructions saturate, of a vector of channels."""
-        wide = [output for output, finish in self.finishes.items() if finish.packs]
+        wide = [output for output, finish in self.finishes.items() if finish.has_saturating_pack]
         return {o: T.alloc_buffer((BLOCK,), "int32") for o in wide} if width == BLOCK else {}
 
     def put(
         self,
         at: Position,
-        values: Mapping[Any, Computed],
-        packed: Mapping[Any, Any],
-        lane: tuple[Any, Any],
+        values: Mapping[Var, Computed],
+        packed: Mapping[Var, Buffer],
+        lane: tuple[Index, Index],
         width: int,
     ) -> None:
         """Emit what keeps or stores a position of all outputs.
@@ -95,9 +95,10 @@ class Results:
         for output, finish in self.finishes.items():
             if output in packed:
                 bare = values[finish.bytes].unsaturated
+                assert bare is not None, "what is packed is saturated"
                 T.buffer_store(packed[output], shared(bare), [own])
-            elif output in self.tables.kept:
-                self.tables.keep(output, shared(values[finish.bytes].value), in_strip)
+            elif output in self.luts.kept:
+                self.luts.keep(output, shared(values[finish.bytes].value), in_strip)
             else:
                 is_looked_up = self._looks_up(finish, width)
                 variable = finish.bytes if is_looked_up else self.composite.results[output]
@@ -107,7 +108,7 @@ class Results:
         for output, store in self.block_stores.items():
             store.put(values[self.composite.results[output]], in_strip)
 
-    def as_stored(self, value: Any, buffer: Any) -> Any:
+    def as_stored(self, value: Scalar, buffer: Buffer) -> Scalar:
         """A value in the type it is stored in; a float that integers were made to has one zero."""
         if self.composite.is_of_levels and str(buffer.dtype) == "float32":
             return value + fence(tirx.const(0.0, "float32"))  # TIR would leave a bare 0 out
@@ -115,10 +116,10 @@ class Results:
 
     def _looks_up(self, finish: Finish, width: int) -> bool:
         """Whether so many channels are looked up together as they are stored."""
-        is_kept = self.tables.keeps_bytes
-        return finish.table is not None and not is_kept and width in LOOKED_UP_AT_ONCE
+        is_kept = self.luts.keeps_bytes
+        return finish.values is not None and not is_kept and width in LUT_WIDTHS
 
-    def end(self, packed: Mapping[Any, Any], at: Position, width: int) -> None:
+    def end(self, packed: Mapping[Var, Buffer], at: Position, width: int) -> None:
         """Emit what stores `packed` integers, and looks up values of bytes, from the first channel
         at a position on."""
         for output, finish in self.finishes.items():
@@ -126,10 +127,10 @@ class Results:
             if output in packed:
                 call_on(SATURATED + finish.dtype, packed[output][0], place)
             if self._looks_up(finish, width):
-                values = self.of.arguments[finish.table.name][0]
-                call_on(looked_up_name(finish.dtype, width), values, place, place)
+                values = self.of.arguments[finish.values_name][0]
+                call_on(lut_name(finish.dtype, width), values, place, place)
 
-    def fill_up(self, strip: Any, y: Any, x: Any) -> None:
+    def fill_up(self, strip: Index, y: Index, x: Index) -> None:
         """Emit zeros behind the last channel of a pixel."""
         places = self.places
         more = {output: places.stored(output) - places.channels for output in self.finishes}

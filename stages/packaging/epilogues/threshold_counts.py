@@ -19,7 +19,8 @@ from stages.dialect.calls import attributes
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.dialect.numbers_tir import TIR
-from stages.packaging.epilogues.saturation import packs
+from stages.nodes import Buffer, Call, Index, Scalar
+from stages.packaging.epilogues.saturation import has_saturating_pack
 
 THRESHOLD = "relax.qnn.threshold"
 FEW = 7
@@ -27,14 +28,14 @@ FEW = 7
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChannelThresholds:
     """The thresholds of a channel, rows of a tensor [T, C], as `elementwise.Rows` has them."""
 
-    tensor: Any
+    tensor: Buffer
     size: int
     channels: int
-    channel: Any
-    rows: Sequence[Any] | None = None
+    channel: Index
+    rows: Sequence[Index] | None = None
     """Which of them; all if it is not told."""
 
     @property
@@ -42,14 +43,14 @@ class Limits:
         """Their type."""
         return str(self.tensor.dtype)
 
-    def count(self, holds: Callable[[Any], Any]) -> Any:
+    def count(self, holds: Callable[[Scalar], Scalar]) -> Sequence[Scalar]:
         """Not a number yet, but the conditions."""
         rows = range(self.size) if self.rows is None else self.rows
         return [holds(self.tensor[row * self.channels + self.channel]) for row in rows]
 
-    def reached(self, call: Any, value: Any, flip: Any) -> Sequence[Any]:
+    def reached(self, call: Call, value: Scalar, flip: Scalar) -> Sequence[Any]:
         """Which of these thresholds a value reaches, by the operator's own arithmetic."""
-        found: Sequence[Any] = ARITHMETIC[THRESHOLD](TIR, value, self, flip, **attributes(call))
+        found: Sequence[Scalar] = ARITHMETIC[THRESHOLD](TIR, value, self, flip, **attributes(call))
         return found
 
 
@@ -59,18 +60,18 @@ def counted_in(dtype: str, isa: Isa) -> str:
     As wide as what is compared, whose comparisons are masks; where these have registers of their
     own it is bytes.
     """
-    if packs(isa):
+    if has_saturating_pack(isa):
         return "uint8"
     return "int32" if dtype == "float32" else dtype
 
 
-def count_of(reached: Sequence[Any], kind: str, isa: Isa) -> Any:
+def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Scalar:
     """How many conditions hold, of which each implies those in front of it.
 
     So the last one that holds tells. Where masks have registers of their own a move under a mask
     is cheaper than to make a number of it.
     """
-    if packs(isa):
+    if has_saturating_pack(isa):
         total = tirx.const(0, kind)
         for number, hit in enumerate(reached, 1):
             total = tirx.Select(hit, tirx.const(number, kind), total)
@@ -78,19 +79,19 @@ def count_of(reached: Sequence[Any], kind: str, isa: Isa) -> Any:
     return reduce(lambda one, other: one + other, (number_of(hit, kind) for hit in reached))
 
 
-def number_of(hit: Any, kind: str) -> Any:
+def number_of(hit: Scalar, kind: str) -> Scalar:
     """1 if a condition holds, else 0."""
     return tirx.Select(hit, tirx.const(1, kind), tirx.const(0, kind))
 
 
-def digit_of(reached: Sequence[Any], digit: int) -> Any:
+def digit_of(reached: Sequence[Scalar], digit: int) -> Scalar:
     """A binary digit of how many conditions hold, as a byte."""
     chosen = reached[(1 << digit) - 1 :: 1 << digit]
     bits = [number_of(hit, "uint8") for hit in chosen] or [tirx.const(0, "uint8")]
     return reduce(lambda one, other: one ^ other, bits)
 
 
-def comparable(value: Any, dtype: str, reach: int) -> Any:
+def comparable(value: Scalar, dtype: str, reach: int) -> Scalar:
     """A value, at most `reach` in size, as what thresholds of a type are compared with.
 
     Those of 16 bits are at most the longest word and above the smallest one: what is beyond them

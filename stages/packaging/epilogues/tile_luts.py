@@ -1,7 +1,7 @@
-"""Functions of one byte behind sums, where a table takes many registers (AArch64).
+"""Functions of one byte behind sums, where a LUT takes many registers (AArch64).
 
 An epilogue keeps the bytes of a tile instead of storing them. Once the tile's sums have left their
-registers, the table is loaded for all of its bytes, and what is found is stored where it belongs.
+registers, the LUT is loaded for all of its bytes, and what is found is stored where it belongs.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index, Scalar, Var
 from stages.packaging.emitting.addressing import call_on, widths
-from stages.packaging.emitting.register_lut import looks_up_fours, name_of, text_of
+from stages.packaging.emitting.register_lut import (
+    has_register_lut,
+    register_lut_name,
+    register_lut_text,
+)
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.epilogues.outputs import Finish, Position
 from stages.packaging.epilogues.result_places import ResultPlaces
 from stages.packaging.epilogues.vector_finisher import VectorFinisher
 
 
-class TileTables:
+class TileLuts:
     """Looks bytes up, a tile at a time, for the results of a composite."""
 
     def __init__(
-        self, lanes: VectorFinisher, places: ResultPlaces, finishes: Mapping[Any, Finish]
+        self, lanes: VectorFinisher, places: ResultPlaces, finishes: Mapping[Var, Finish]
     ) -> None:
         self.lanes, self.places, self.finishes = lanes, places, finishes
         self.of = lanes.of
@@ -37,7 +42,7 @@ class TileTables:
     @cached_property
     def keeps_bytes(self) -> bool:
         """Whether bytes to look up are kept until a tile has all of them."""
-        return looks_up_fours(self.of.isa)
+        return has_register_lut(self.of.isa)
 
     @property
     def _size(self) -> int:
@@ -46,19 +51,21 @@ class TileTables:
         return -(-size // self.of.isa.bytes) * self.of.isa.bytes
 
     @property
-    def _own(self) -> Any:
+    def _own(self) -> Index:
         """Where the bytes of the current pixel begin."""
-        return self.lanes.number * self.of.sums.strip
+        return self.lanes.pixel_number * self.of.sums.strip
 
     @property
     def _kept_outputs(self) -> dict[Any, Finish]:
         finishes = self.finishes.items() if self.keeps_bytes else ()
-        return {output: finish for output, finish in finishes if finish.table is not None}
+        return {output: finish for output, finish in finishes if finish.values is not None}
 
     def include(self) -> None:
         """Include the text of what looks up what is kept."""
         for finish in self._kept_outputs.values():
-            self.of.include(*text_of(self.of.isa, finish.dtype, finish.bounds, self._size))
+            self.of.include(
+                *register_lut_text(self.of.isa, finish.dtype, finish.bounds, self._size)
+            )
 
     def together(self, pixels: Callable[[], None]) -> None:
         """What `pixels` emits, the epilogues of a tile; where bytes are kept, twice.
@@ -76,15 +83,15 @@ class TileTables:
             }
             pixels()
             for output, finish in outputs.items():
-                values, found = self.of.arguments[finish.table.name], self.kept[output]
+                values, found = self.of.arguments[finish.values_name], self.kept[output]
                 places = values[0], found[0], found[0]
-                name = name_of(finish.dtype, finish.bounds, self._size)
+                name = register_lut_name(finish.dtype, finish.bounds, self._size)
                 call_on(name, *places)
             self.is_looked_up = True
             pixels()
             self.kept, self.is_looked_up = {}, False
 
-    def keep(self, output: Any, value: Any, lane: Any) -> None:
+    def keep(self, output: Var, value: Scalar, lane: Index) -> None:
         """Keep a byte, of a lane of the current pixel."""
         T.buffer_store(self.kept[output], value, [self._own + lane])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import FEW_REGISTERS, MIN_LANES
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.emitting.vector_loops import Loop, with_vectors
 from stages.packaging.epilogues.outputs import Position
 from stages.packaging.sums.parts import Finisher
 
@@ -18,13 +18,13 @@ from stages.packaging.sums.parts import Finisher
 class VectorFinisher(Finisher):
     """A finisher that computes a vector of channels at a time."""
 
-    loop: Any = staticmethod(T.vectorized)
+    loop: Loop = staticmethod(T.vectorized)
     """How the channels of a vector are gone through."""
 
-    def made(self, make: Callable[[], Kernel]) -> Kernel:
+    def best_form(self, make: Callable[[], Kernel]) -> Kernel:
         """The kernel, its epilogue as vectors if there is a way."""
 
-        def by(loop: Any) -> Kernel:
+        def by(loop: Loop) -> Kernel:
             self.loop = loop
             return make()
 
@@ -42,12 +42,14 @@ class VectorFinisher(Finisher):
         return max(least, self.of.isa.lanes * together)
 
     @property
-    def parts(self) -> Any:
+    def parts(self) -> Loop:
         """How vectors of a strip, or channels that are too few for one, are gone through."""
-        return T.unroll if self.of.sums.is_direct else T.serial
+        return T.unroll if self.of.sums.in_registers else T.serial
 
-    def position(self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None) -> Position:
+    def position(
+        self, strip: Index, y: Index, x: Index, lane: Index, size: int | None = None
+    ) -> Position:
         """A lane of a strip, of as many as are finished together unless another `size` is told."""
         first = strip * (self.of.sums.strip if size is None else size)
         extent = self.of.height, self.of.width
-        return Position(*self.of.line_of(y), x, first + lane, extent)
+        return Position(*self.of.image_row(y), x, first + lane, extent)

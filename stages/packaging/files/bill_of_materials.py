@@ -1,6 +1,6 @@
 """What of others and of bitkiln is in a package's files, and under which licences.
 
-NOTICE says it to people, NAME.cdx.json to tools (CycloneDX 1.6, ECMA-424); both read `pieces`.
+NOTICE says it to people, NAME.cdx.json to tools (CycloneDX 1.6, ECMA-424); both read `components`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "http://cyclonedx.org/schema/bom-1.6.sch
 
 
 @dataclass(frozen=True)
-class Piece:
+class Component:
     """Code that was put into files of a package."""
 
     name: str
@@ -45,9 +45,9 @@ def built(name: str, formats: Collection[str]) -> tuple[str, ...]:
     return tuple(file for item, file in files.items() if item in formats)
 
 
-def pieces(
+def components(
     name: str, formats: Collection[str], hardware: Hardware, tools: Mapping[str, str]
-) -> tuple[Piece, ...]:
+) -> tuple[Component, ...]:
     """Return what is in a package: bitkiln's own first. `tools` are versions by distribution."""
     files = built(name, formats)
     texts = [f"{name}.h"]
@@ -55,7 +55,7 @@ def pieces(
     texts += ["example.c", "example.cpp"] if {"shared", "static"}.intersection(formats) else []
     linked = tuple(file for file in files if not file.endswith((".a", "/")))
     found = [
-        Piece(
+        Component(
             "bitkiln-runtime",
             str(ABI_VERSION),
             {"license": {"id": "Apache-2.0"}},
@@ -66,7 +66,7 @@ def pieces(
     ]
     if linked:
         found.append(
-            Piece(
+            Component(
                 "compiler-rt",
                 f"zig-{tools.get('ziglang', '')}".rstrip("-"),
                 {"expression": "MIT AND (Apache-2.0 WITH LLVM-exception)"},
@@ -79,7 +79,7 @@ def pieces(
         )
     if name in linked:
         found.append(
-            Piece(
+            Component(
                 "glibc-startup",
                 glibc_of(hardware),
                 {"license": {"name": "LGPL-2.1-or-later with glibc's exception for startup files"}},
@@ -97,7 +97,7 @@ def glibc_of(hardware: Hardware) -> str:
     return hardware.zig_target.partition(".")[2]
 
 
-def notice(found: Collection[Piece]) -> str:
+def notice(found: Collection[Component]) -> str:
     """Return NOTICE: what the files contain, and under which licences."""
     own, *others = found
     last = "libc and libpthread are the target's; nothing else of them is in these files.\n"
@@ -105,7 +105,7 @@ def notice(found: Collection[Piece]) -> str:
         "NOTICE.in",
         {
             "@OWN@": own.said,
-            "@LINKED@": "\n".join([*(piece.said for piece in others), last]),
+            "@LINKED@": "\n".join([*(component.said for component in others), last]),
             "@ZIG@": text("zig.txt"),
             "@APACHE@": text("apache-2.0.txt").strip("\n"),
         },
@@ -115,7 +115,7 @@ def notice(found: Collection[Piece]) -> str:
 def bill(
     name: str,
     version: str,
-    found: Collection[Piece],
+    found: Collection[Component],
     hardware: Hardware,
     tools: Mapping[str, str],
     weights: str,
@@ -133,7 +133,7 @@ def bill(
         "description": "the network's weights, thresholds and multipliers, as they were packed",
         "hashes": _hashes(weights),
     }
-    parts = [_component(piece) for piece in found]
+    parts = [_component(component) for component in found]
     digest = json.dumps([version, weights, sorted(files.items())])
     bom = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -173,14 +173,14 @@ def bill(
     return json.dumps(bom, indent=1) + "\n"
 
 
-def _component(piece: Piece) -> dict[str, Any]:
+def _component(component: Component) -> dict[str, Any]:
     return {
         "type": "library",
-        "bom-ref": piece.name,
-        "name": piece.name,
-        **({"version": piece.version} if piece.version else {}),
-        "licenses": [dict(piece.licence)],
-        "properties": [{"name": "bitkiln:file", "value": file} for file in piece.files],
+        "bom-ref": component.name,
+        "name": component.name,
+        **({"version": component.version} if component.version else {}),
+        "licenses": [dict(component.licence)],
+        "properties": [{"name": "bitkiln:file", "value": file} for file in component.files],
     }
 
 

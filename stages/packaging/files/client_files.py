@@ -1,6 +1,6 @@
 """Writes what lets others use a package: a loader for Python, pkg-config, CMake, examples.
 
-The texts stand in `shipped/`; here they learn names, types and formats of one package.
+The texts stand in `client_files/`; here they learn names, types and formats of one package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.packaging.c_source.graph_source import ABI_VERSION
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.files.templates import filled
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 
 _TELLING_TIMES = {
     '"InputError", "LibraryError"': '"InputError", "LayerTime", "LibraryError"',
@@ -22,7 +22,7 @@ _TELLING_TIMES = {
 _RPATH = "-Wl,-rpath,'$ORIGIN' "
 
 
-def shipped(
+def client_files(
     name: str,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],

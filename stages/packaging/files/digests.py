@@ -13,7 +13,7 @@ def chunks(data: bytes | Held) -> Iterable[bytes]:
     return data.chunks() if isinstance(data, Held) else (data,)
 
 
-def measured(parts: Iterable[bytes]) -> tuple[int, str]:
+def size_and_digest(parts: Iterable[bytes]) -> tuple[int, str]:
     """Return how long a content is, in bytes, and its SHA-256 in hex."""
     size, digest = 0, hashlib.sha256()
     for part in parts:

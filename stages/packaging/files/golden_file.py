@@ -18,7 +18,7 @@ import numpy as np
 from stages.errors import StageError
 from stages.kinds import Golden
 from stages.packaging.program.arena import align
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 
 MAGIC = b"bkgold\0\2"
 _HEADER = struct.Struct("<8s4IQ")

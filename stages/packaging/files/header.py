@@ -11,7 +11,7 @@ import numpy as np
 from hw.profile import Hardware
 from stages.packaging.c_source.graph_source import ABI_VERSION, refusal
 from stages.packaging.c_source.kernel_calls import comment
-from stages.packaging.program.program import Program, TensorSpec
+from stages.packaging.program.kernel_program import Program, TensorSpec
 
 _NEAREST = "to the nearest integer, halves"
 ROUNDED = {

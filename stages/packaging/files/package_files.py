@@ -11,18 +11,18 @@ from typing import Any
 from hw.profile import Hardware
 from stages.kinds import Golden, Held, HeldFiles, Table
 from stages.options import PackageOptions
-from stages.packaging.c_source.features import needed
+from stages.packaging.c_source.features import needed_features
 from stages.packaging.c_source.graph_source import ABI_VERSION, graph_source
 from stages.packaging.compiling.linker import Linker, default_cache
 from stages.packaging.files import bill_of_materials, wheel
-from stages.packaging.files.client_files import shipped
-from stages.packaging.files.digests import chunks, measured
+from stages.packaging.files.client_files import client_files
+from stages.packaging.files.digests import chunks, size_and_digest
 from stages.packaging.files.golden_file import write_golden
 from stages.packaging.files.header import header_source
 from stages.packaging.files.source_folder import FOLDER, source
 from stages.packaging.program.arena import Arena, plan
-from stages.packaging.program.constants import Constants, pack_constants
-from stages.packaging.program.program import Program, TensorSpec
+from stages.packaging.program.kernel_program import Program, TensorSpec
+from stages.packaging.program.packed_constants import Constants, pack_constants
 
 MANIFEST_VERSION = 1
 LARGE = 1 << 20
@@ -42,19 +42,19 @@ def assemble(
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
     Returns NAME.h, golden.bin, manifest.json, NOTICE and NAME.cdx.json, of libNAME.so, libNAME.a,
-    NAME, source/ and the wheel those that `options.formats` asks for, and what `shipped` adds to
-    these. `provenance` goes into the manifest as it is; its `tools` are versions by distribution.
-    `cache` is where the C compiler keeps its per-target libraries.
+    NAME, source/ and the wheel those that `options.formats` asks for, and what `client_files` adds.
+    `provenance` goes into the manifest as it is; its `tools` are versions by distribution. `cache`
+    is where the C compiler keeps its per-target libraries.
     """
     name, tools = options.name, provenance.get("tools", {})
     arena = plan(program)
     constants = pack_constants(program)
-    pieces = bill_of_materials.pieces(name, options.formats, hardware, tools)
+    components = bill_of_materials.components(name, options.formats, hardware, tools)
     built: HeldFiles = {
         f"{name}.h": header_source(program, name, hardware, options.profile).encode(),
         "golden.bin": write_golden(golden, program.inputs, program.outputs),
-        "NOTICE": bill_of_materials.notice(pieces).encode(),
-        **shipped(
+        "NOTICE": bill_of_materials.notice(components).encode(),
+        **client_files(
             name, program.inputs, program.outputs, hardware, options.formats, options.profile
         ),
     }
@@ -63,15 +63,17 @@ def assemble(
         built |= _link(linker, program, arena, constants, options)
         if "source" in options.formats:
             built[f"{FOLDER}/{name}.h"] = built[f"{name}.h"]
-        sizes = {file: measured(chunks(data)) for file, data in built.items()}
+        sizes = {file: size_and_digest(chunks(data)) for file, data in built.items()}
         digests = {file: digest for file, (_, digest) in sizes.items()}
         version = options.version or _version_of(digests)
-        weights = measured(constants.chunks())[1]
-        bill = bill_of_materials.bill(name, version, pieces, hardware, tools, weights, digests)
+        weights = size_and_digest(constants.chunks())[1]
+        bill = bill_of_materials.bill(name, version, components, hardware, tools, weights, digests)
         built[f"{name}.cdx.json"] = bill.encode()
         if "wheel" in options.formats:
             built |= _wheel(Path(folder), name, version, hardware, built)
-    sizes |= {file: measured(chunks(data)) for file, data in built.items() if file not in sizes}
+    sizes |= {
+        file: size_and_digest(chunks(data)) for file, data in built.items() if file not in sizes
+    }
     manifest = _manifest(program, arena, constants, options, version, hardware, provenance, sizes)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     built["manifest.json"] = text.encode()
@@ -86,7 +88,7 @@ def _held(path: Path) -> bytes | Held:
 def _version_of(digests: Mapping[str, str]) -> str:
     """Return the version of a package whose recipe states none: it tells its files apart."""
     text = json.dumps(sorted(digests.items()))
-    return f"0+{measured([text.encode()])[1][:_DIGITS]}"
+    return f"0+{size_and_digest([text.encode()])[1][:_DIGITS]}"
 
 
 def _wheel(
@@ -170,7 +172,7 @@ def _manifest(
             "cpu": hardware.cpu,
             "system": hardware.zig_target,
             "system_cpu": hardware.zig_cpu,
-            "required_features": list(needed(hardware)),
+            "required_features": list(needed_features(hardware)),
         },
         "inputs": [_tensor(spec) for spec in program.inputs],
         "outputs": [_tensor(spec) for spec in program.outputs],

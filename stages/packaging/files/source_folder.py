@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stages.packaging.c_source.kernel_calls import comment
-from stages.packaging.compiling.assembly import processor, renamed
+from stages.packaging.compiling.assembly import assembler_architecture, renamed
 from stages.packaging.compiling.linker import Linker, Names
-from stages.packaging.program.constants import CONSTANTS, constants_source
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
+from stages.packaging.program.packed_constants import CONSTANTS, constants_source
 
 FOLDER = "source"
 """Where in a package all of this is."""
@@ -126,7 +126,7 @@ def source(linker: Linker, names: Names, program: Program) -> dict[str, str]:
     runtime = [file for file in library.sources if file != GRAPH]
     defined = [flag for flag in replay.flags if flag.startswith("-D")]
     flags, assembling = " ".join(FLAGS), ""
-    if architecture := processor(linker.hardware):
+    if architecture := assembler_architecture(linker.hardware):
         # Without it GCC calls functions for atomics, which older ones do not, and do not know it.
         flags += " " + _ASKED.format(flag="-mno-outline-atomics")
         # Clang 14 does not heed what stands in the text.

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-_PROFILE = re.compile(r" *# @PROFILE@\n(.*?) *# @END@\n", re.DOTALL)
-"""What of the loader tells layer times."""
+_MARK = re.compile(r" *# @(LAYER_TIME|PROFILE)@\n")
+"""Where the loader has what tells layer times."""
+_PART = re.compile(_MARK.pattern + r"(.*?) *# @END@\n", re.DOTALL)
+"""That, in a file of its own."""
 
 
 def filled(file: str, values: Mapping[str, str], profile: bool = False) -> str:
@@ -16,7 +18,8 @@ def filled(file: str, values: Mapping[str, str], profile: bool = False) -> str:
 
     What is put in is never looked through again.
     """
-    found = _PROFILE.sub(r"\1" if profile else "", text(file))
+    parts = dict(_PART.findall(text("loader_times.py"))) if profile else {}
+    found = _MARK.sub(lambda mark: parts.get(mark[1], ""), text(file))
     assert all(mark in found for mark in values), file
     return re.sub("|".join(re.escape(mark) for mark in values), lambda m: values[m[0]], found)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from hw.profile import Hardware
 from stages.kinds import Held
 from stages.packaging.files.bill_of_materials import glibc_of
-from stages.packaging.files.digests import chunks, measured
+from stages.packaging.files.digests import chunks, size_and_digest
 
 _START = (1980, 1, 1, 0, 0, 0)
 """The least time that a zip file can state."""
@@ -74,7 +74,7 @@ def _add(file: zipfile.ZipFile, name: str, data: bytes | Held) -> None:
 
 def _line(name: str, data: bytes | Held) -> str:
     """An entry of RECORD."""
-    size, digest = measured(chunks(data))
+    size, digest = size_and_digest(chunks(data))
     coded = base64.urlsafe_b64encode(bytes.fromhex(digest)).rstrip(b"=").decode()
     return f"{name},sha256={coded},{size}\n"
 

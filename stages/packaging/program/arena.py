@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stages.kernels.signature import ALIGNMENT
-from stages.packaging.program.program import Program, Slot
+from stages.packaging.program.kernel_program import Program, Slot
 
 SLACK = 64
 """How far past the end of a tensor a kernel may read, bytes."""
@@ -35,24 +35,24 @@ class Arena:
 
     offsets: dict[Key, int]
     buffer_bytes: int
-    """Where the buffers end; where those of one picture do, if there are several."""
+    """Where the buffers end; where those of one image do, if there are several."""
     scratch_bytes: int
     """Scratch of one thread."""
-    pictures: int = 1
-    """Of a batch that was taken apart; so many threads, at most, have buffers of their own."""
+    images: int = 1
+    """Of a batch that is split; so many threads, at most, have buffers of their own."""
     begin: int = 0
-    """Where the buffers of one picture begin: behind those that collect all."""
+    """Where the buffers of one image begin: behind those that collect all."""
     together_bytes: int = 0
-    """Where the buffers of the calls end that are run once for all pictures."""
+    """Where the buffers of the calls end that are run once for all images."""
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of the buffers of one picture."""
+        """Bytes of the buffers of one image."""
         return self.buffer_bytes - self.begin
 
     def size(self, n_threads: int) -> int:
         """Bytes of the whole arena: buffers, one scratch slice per thread, slack."""
-        others = n_threads - 1 if n_threads <= self.pictures else 0
+        others = n_threads - 1 if n_threads <= self.images else 0
         buffers = max(self.buffer_bytes + others * self.own_bytes, self.together_bytes)
         return buffers + n_threads * self.scratch_bytes + SLACK
 
@@ -103,11 +103,11 @@ def place(items: Iterable[Item]) -> dict[Key, int]:
 def plan(program: Program) -> Arena:
     """Plan the arena of a program; equal programs give equal plans.
 
-    What the calls use that are run once for all pictures lies where buffers of single pictures lay,
-    except for what collects the pictures.
+    What the calls use that are run once for all images lies where buffers of single images lay,
+    except for what collects the images.
     """
     collected = {("buffer", name) for name in program.collected}
-    first = len(program.calls_apart)
+    first = len(program.calls_per_image)
     own: list[Item] = []
     shared: list[Item] = []
     for item in lifetimes(program):
@@ -118,7 +118,7 @@ def plan(program: Program) -> Arena:
     offsets |= {key: begin + offset for key, offset in place(own).items()}
     end = max(begin, _end(own, offsets))
     scratch = max((align(call.scratch_bytes) for call in program.calls), default=0)
-    return Arena(offsets, end, scratch, program.pictures, begin, together)
+    return Arena(offsets, end, scratch, program.images, begin, together)
 
 
 def _end(items: Iterable[Item], offsets: dict[Key, int]) -> int:

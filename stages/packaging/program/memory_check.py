@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hw.profile import Hardware
 from stages.errors import StageError
 from stages.packaging.program.arena import plan
-from stages.packaging.program.constants import pack_constants
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
+from stages.packaging.program.packed_constants import pack_constants
 
 SYSTEM_MIB = 224
 """What the operating system keeps for itself of a board's memory, MiB.
@@ -27,7 +27,7 @@ class Need:
     """The memory that a program takes on some threads, in tenths of MiB, each rounded up."""
 
     weights: int
-    """All constants: weights, thresholds, tables."""
+    """All constants: weights, thresholds, LUTs."""
     buffers: int
     """The arena but for scratch."""
     scratch: int

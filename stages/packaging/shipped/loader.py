@@ -52,20 +52,7 @@ class Tensor(NamedTuple):
         return f"{self.name} {self.dtype}{list(self.shape)}"
 
 
-# @PROFILE@
-class LayerTime(NamedTuple):
-    """The time of a layer in one run, and the kernel that computed it.
-
-    Every moment counts for the layers that threads are in, in equal parts for each thread that is
-    in one: so times add up to no more than the run took.
-    """
-
-    layer: str
-    kernel: str
-    seconds: float
-
-
-# @END@
+# @LAYER_TIME@
 # What the build knows is written here, so that this file can be read, and works, without others.
 NAME = "@NAME@"
 ABI_VERSION = 0  # @ABI@
@@ -138,41 +125,6 @@ class Network:
             return {name: result.copy() for name, result in self._results}
 
     # @PROFILE@
-    def profile(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> list[LayerTime]:
-        """Run once: inputs as a call takes them → the time of each layer, in order.
-
-        The first run of a Network is slower than others. LibraryError if the library was built
-        without layer times.
-        """
-        with self._lock:
-            if not self._end.alive:
-                raise NetworkError(f"{NAME} is closed; make a new Network")
-            functions = ("profile", "layers", "layer_name", "layer_kernel", "most_spans")
-            try:
-                arm, layers, name, kernel, most = (self._entry(f) for f in functions)
-                times = self._entry("layer_times")
-            except AttributeError:
-                raise LibraryError(
-                    f"lib{NAME}.so was built without layer times; set package.profile: true in "
-                    "the recipe and build it again"
-                ) from None
-            name.restype = kernel.restype = ctypes.c_char_p
-            most.restype = ctypes.c_size_t
-            # A span takes 32 bytes.
-            spans = aligned(32 * most(self.threads))
-            found = np.zeros(layers())
-            self._check(arm(self._context, ctypes.c_void_p(spans.ctypes.data), None))
-            try:
-                self(inputs)
-                times(self._context, ctypes.c_void_p(found.ctypes.data))
-            finally:
-                arm(self._context, None, None)
-            return [
-                LayerTime(name(i).decode(), kernel(self._context, i).decode(), float(t) * 1e-9)
-                for i, t in enumerate(found)
-            ]
-
-    # @END@
     def quantize(self, name: str, values: Any) -> np.ndarray:
         """Real values → what the input or output `name` stores of them.
 

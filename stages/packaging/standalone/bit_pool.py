@@ -5,16 +5,15 @@ Windows may reach into the halo, where level 0 never wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, is_op, shape_of
+from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.halo import fills_of
-from stages.packaging.emitting.item_kernel import row_kernel
+from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
 
 
@@ -43,7 +42,7 @@ class _BitPool:
         shape, fills = shape_of(self.output.ty), fills_of(attrs)
         return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
 
-    def _row(self, arguments: Mapping[Any, Any], result: Any, plane: Any, y: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, plane: Index, y: Index) -> None:
         """One row of the plane, which is the only one."""
         del plane
         data = arguments[self.parameter]
@@ -55,7 +54,7 @@ class _BitPool:
             value = self._word(data, source + x * self.pool["strides"][1], word)
             T.buffer_store(result, value, [(line + x) * self.words + word])
 
-    def _first(self, y: Any) -> Any:
+    def _first(self, y: Index) -> Index:
         """The pixel at the top left of a row's first window."""
         top, left = (
             origin - before
@@ -63,7 +62,7 @@ class _BitPool:
         )
         return (y * self.pool["strides"][0] + top) * self.input_width + left
 
-    def _word(self, data: Any, first: Any, word: Any) -> Any:
+    def _word(self, data: Buffer, first: Index, word: Index) -> Scalar:
         """The words of a window, combined."""
         rows, columns = self.pool["kernel"]
         taps = [

@@ -1,13 +1,13 @@
-"""From a composite that writes pictures of few channels to one PrimFunc.
+"""From a composite that writes images of few channels to one PrimFunc.
 
 Lanes are pixels: their first channels, computed from the planes or pixels that the user hands in,
-then the others, are put together as the bytes of a word. Of two rows that are stacked, both words
-of a pixel are one twice as wide.
+then the others, are put together as the bytes of a word. With row packing, the words that two
+rows have of a pixel are one twice as wide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -20,86 +20,87 @@ from stages.dialect.elementwise import WHOLE
 from stages.dialect.let_bindings import shared
 from stages.dialect.relax_te import scalar
 from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
+from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.emitting.item_kernel import row_kernel
+from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 BYTE = 8
 REPEATED = 0x0101010101010101
 """Equal bytes, by the byte."""
 
 
-def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
+def lower_image_packing(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
     stored = attributes(composite.store_of(composite.outputs[0]))["channels"]
-    kind = _Pictures if stored == WORD_BYTES else _Unpadded
+    kind = _PackedImages if stored == WORD_BYTES else _UnpaddedImages
     return with_vectors(lambda loop: kind(composite, loop, lanes).kernel(symbol), hardware)
 
 
-class _Pictures:
-    def __init__(self, composite: Composite, loop: Any, lanes: int) -> None:
+class _PackedImages:
+    def __init__(self, composite: Composite, loop: Loop, lanes: int) -> None:
         self.composite, self.loop = composite, loop
         (self.output,) = composite.outputs
         self.store = composite.store_of(self.output)
-        self.pictures, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
+        self.images, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
-        self.stacked, self.fill = attrs["stacked"], attrs["fill"]
+        self.packed_rows, self.fill = attrs["stacked"], attrs["fill"]
         self.depth = attrs["channels"]
-        self.dtype = f"uint{WORD_BITS * self.stacked}"
+        self.dtype = f"uint{WORD_BITS * self.packed_rows}"
         top, left, bottom, right = self.halo = attrs["halo"]
         rows = self.height + top + bottom
-        self.size = rows // self.stacked, self.width + left + right
+        self.size = rows // self.packed_rows, self.width + left + right
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are lines of all pictures, those that lie in the halo altogether not."""
+        """Items of work are packed rows of all images but those that are all halo."""
         top, left, bottom, right = self.halo
-        halo = (top // self.stacked, left, bottom // self.stacked, right)
-        word = self.fill * REPEATED & (1 << WORD_BITS * self.stacked) - 1
-        shape, fills = (self.pictures, *self.size, 1), [word] * self.pictures
+        halo = (top // self.packed_rows, left, bottom // self.packed_rows, right)
+        word = self.fill * REPEATED & (1 << WORD_BITS * self.packed_rows) - 1
+        shape, fills = (self.images, *self.size, 1), [word] * self.images
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, halo, fills, self._line, self.dtype)
+        return row_kernel(symbol, parameters, shape, halo, fills, self._row, self.dtype)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind((picture * height + top // self.stacked + line) * width + left)
+        start = T.bind((image * height + top // self.packed_rows + row) * width + left)
         with T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
             with self.loop(0, self.lanes) as lane:
                 x = first + lane
-                T.buffer_store(result, shared(self._stack(picture, line, x)), [start + x])
+                T.buffer_store(result, shared(self._packed(image, row, x)), [start + x])
 
-    def _stack(self, picture: Any, line: Any, x: Any) -> Any:
+    def _packed(self, image: Index, row: Index, x: Index) -> Scalar:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
         top, _, bottom, _ = self.halo
-        for part in range(self.stacked):
-            y = line * self.stacked + part - top % self.stacked
-            if top % self.stacked or bottom % self.stacked:
+        for part in range(self.packed_rows):
+            y = row * self.packed_rows + part - top % self.packed_rows
+            if top % self.packed_rows or bottom % self.packed_rows:
                 inside = tirx.max(tirx.min(y, self.height - 1), 0)
                 fill = tirx.const(self.fill * REPEATED % (1 << WORD_BITS), "uint32")
-                word = tirx.Select(y == inside, self._word(picture, inside, x), fill)
+                word = tirx.Select(y == inside, self._word(image, inside, x), fill)
             else:
-                word = self._word(picture, y, x)
+                word = self._word(image, y, x)
             word = word.astype(self.dtype) << tirx.const(WORD_BITS * part, self.dtype)
             total = word if total is None else total | word
         return total
 
-    def _word(self, picture: Any, y: Any, x: Any) -> Any:
+    def _word(self, image: Index, y: Index, x: Index) -> Scalar:
         """The bytes of one pixel."""
         total: Any = None
         for channel in range(min(WORD_BYTES, self.channels)):
-            byte = self._value(self.store.args[0], (picture, y, x, channel))
+            byte = self._value(self.store.args[0], (image, y, x, channel))
             word = byte.astype("uint8").astype("uint32") << tirx.const(BYTE * channel, "uint32")
             total = word if total is None else total | word
         return total
 
-    def _value(self, variable: Any, at: Sequence[Any]) -> Any:
+    def _value(self, variable: Var, at: Sequence[Index]) -> Scalar:
         """A tensor at a position."""
         if variable not in self.composite.calls:
             return self._element(variable, at)
@@ -114,7 +115,7 @@ class _Pictures:
         ]
         return scalar(call, operands)
 
-    def _element(self, parameter: Any, at: Sequence[Any]) -> Any:
+    def _element(self, parameter: Var, at: Sequence[Index]) -> Scalar:
         """An element of what the kernel is given: a scalar, or of the extents of the position."""
         place: Any = 0
         shape = shape_of(parameter.ty)
@@ -123,33 +124,33 @@ class _Pictures:
         return self.arguments[parameter][place]
 
 
-class _Unpadded(_Pictures):
-    """Pictures whose pixels lie close together: a channel of several pixels is computed at a time,
+class _UnpaddedImages(_PackedImages):
+    """Images whose pixels lie close together: a channel of several pixels is computed at a time,
     then bytes are put in their order."""
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of all pictures."""
-        shape, fills = (self.pictures, *self.size, self.depth), [self.fill] * self.pictures
+        """Items of work are rows of all images."""
+        shape, fills = (self.images, *self.size, self.depth), [self.fill] * self.images
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")
+        return row_kernel(symbol, parameters, shape, self.halo, fills, self._row, "uint8")
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One row; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind(((picture * height + top + line) * width + left) * self.depth)
+        start = T.bind(((image * height + top + row) * width + left) * self.depth)
         with on_stack(), T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
-            self._tile(result, picture, line, first, start + first * self.depth)
+            self._tile(result, image, row, first, start + first * self.depth)
 
-    def _tile(self, result: Any, picture: Any, line: Any, first: Any, place: Any) -> None:
+    def _tile(self, result: Buffer, image: Index, row: Index, first: Index, place: Index) -> None:
         """Neighbouring pixels, as many as there are lanes."""
         size = self.depth * self.lanes
         planes = T.alloc_buffer((size,), "uint8")
         for channel in range(self.depth):
             with self.loop(0, self.lanes) as lane:
-                value = self._value(self.store.args[0], (picture, line, first + lane, channel))
+                value = self._value(self.store.args[0], (image, row, first + lane, channel))
                 byte = shared(value.astype("uint8"))
                 T.buffer_store(planes, byte, [channel * self.lanes + lane])
         if self.lanes == 1:

@@ -6,7 +6,6 @@ for those beyond: nothing is tested, and nothing padded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import gcd
 from typing import Any
 
@@ -19,19 +18,20 @@ from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import stored_row
-from stages.packaging.emitting.item_kernel import row_kernel
+from stages.nodes import Buffer, Function, Index
+from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.emitting.vector_loops import Loop, with_vectors
 
 
-def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_max_pool(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes * WORD_BYTES
     return with_vectors(lambda loop: _MaxPool(function, loop, lanes).kernel(symbol), hardware)
 
 
 class _MaxPool:
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.function, self.loop = function, loop
         calls = {str(call.op.name): attributes(call) for call in calls_in(function)}
         pool = max_pool_of(function)
@@ -39,28 +39,28 @@ class _MaxPool:
         _, *self.size, _ = shape_of(pool.args[0].ty)
         *_, self.stored_height, self.stored_width, _ = shape_of(function.params[0].ty)
         self.origin = calls.get("relax.qnn.from_bytes", {"origin": [0, 0]})["origin"]
-        self.pictures, self.height, self.width, self.channels = shape_of(pool.ty)
+        self.images, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
         store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1})
         self.halo, self.fill, self.phases = store["halo"], store["fill"], store["phases"]
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are rows of all pictures."""
+        """Items of work are rows of all images."""
         top, left, bottom, right = self.halo
         size = self.height + top + bottom, self.width + left + right
-        shape, fills = (self.pictures, *size, self.channels), [self.fill] * self.pictures
+        shape, fills = (self.images, *size, self.channels), [self.fill] * self.images
         parameters = self.function.params
         around = self.halo, fills, self._row, self.dtype, self.phases
         return row_kernel(symbol, parameters, shape, *around)
 
-    def _row(self, arguments: Mapping[Any, Any], result: Any, picture: Any, y: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, image: Index, y: Index) -> None:
         (data,) = arguments.values()
         top, left, bottom, right = self.halo
         rows = self.height + top + bottom
-        line = picture * rows + stored_row(top + y, rows, self.phases)
+        line = image * rows + stored_row(top + y, rows, self.phases)
         start = T.bind((line * (self.width + left + right) + left) * self.channels)
-        first = picture * self.stored_height
+        first = image * self.stored_height
         lines = [T.bind((first + row) * self.stored_width) for row in self._taps(0, y)]
         with T.serial(0, self.width) as x:
             columns = self._taps(1, x)
@@ -72,7 +72,7 @@ class _MaxPool:
                     value = tirx.max(value, data[tap + channel])
                 T.buffer_store(result, value, [start + x * self.channels + channel])
 
-    def _taps(self, axis: int, position: Any) -> list[Any]:
+    def _taps(self, axis: int, position: Index) -> list[Any]:
         """Where a window lies along an axis; what is beyond an edge lies at it."""
         first = position * self.attrs["strides"][axis] - self.attrs["padding"][axis]
         taps = [first + tap for tap in range(self.attrs["kernel"][axis])]

@@ -1,16 +1,15 @@
-"""From a composite of sums near ties (`stages.numerics.onnx_pointwise_conv`) to one PrimFunc.
+"""From a composite of sums near rounding ties (`numerics/onnx_pointwise_conv.py`) to one PrimFunc.
 
-A vector of channels becomes bytes at once, and it is noted which of them lie near a tie. Where one
-does, which is rare, what the steps of its float32 sum may lose is bounded anew, by sums of every
-few channels; that float32 sum is taken step by step where this does not tell either.
+A vector of channels becomes bytes at once, and the kernel notes which of them lie near a rounding
+tie. For those, which are rare, it bounds more tightly what the steps of the float32 sum may lose,
+by sums of every few channels. Where that does not decide either, it takes the float32 sum step by
+step.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -22,6 +21,7 @@ from stages.dialect.let_bindings import shared
 from stages.dialect.numbers import MAGIC, MAGIC_BITS
 from stages.dialect.numbers_tir import TIR, rounded_by_sum
 from stages.graph.bindings import bindings_of
+from stages.nodes import Buffer, Function, Index, Scalar
 from stages.numerics.onnx_pointwise_conv import (
     ABOVE,
     OPERANDS,
@@ -33,28 +33,30 @@ from stages.numerics.onnx_pointwise_conv import (
     limits_of,
     near_ties,
 )
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 
 MOST_LANES = 64
 PART = 16
 """Channels that a bound is taken of at a time."""
 
 
-def is_of_near_ties(function: Any) -> bool:
-    """Whether a composite is of sums near ties."""
+def is_near_tie_sum(function: Function) -> bool:
+    """Whether a composite is of sums near rounding ties."""
     return is_op(bindings_of(function)[0].value, near_ties.name)
 
 
-def lower_near_ties(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_near_tie_sums(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     most = min(MOST_LANES, 4 * isa_of(hardware).lanes)
-    return with_vectors(lambda loop: _NearTies(function, loop, most).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _NearTieSums(function, loop, most).kernel(symbol), hardware)
 
 
-class _NearTies:
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+class _NearTieSums:
+    """The composite, read once, and how channels of a vector are gone through."""
+
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
         self.operands = dict(zip(OPERANDS, call.args, strict=True))
@@ -67,9 +69,9 @@ class _NearTies:
         """Items of work are pixels."""
         pixels = self.height * self.width
         result = (pixels * self.channels, self.dtype)
-        return line_kernel(symbol, self.parameters, result, pixels, self._pixel)
+        return item_kernel(symbol, self.parameters, result, pixels, self._pixel)
 
-    def _pixel(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _pixel(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.buffers = {name: arguments[operand] for name, operand in self.operands.items()}
         rows, columns = self.attrs["strides"]
         y, x = tirx.truncdiv(number, self.width) * rows, number % self.width * columns
@@ -82,11 +84,11 @@ class _NearTies:
                 channel = T.bind(tirx.min(tile * self.lanes, self.channels - self.lanes))
                 self._tile(result, norm, first, number * self.channels, channel)
 
-    def _value(self, place: Any) -> Any:
+    def _value(self, place: Index) -> Scalar:
         point = tirx.const(self.attrs["data_point"], "int32")
         return self.buffers["data"][place].astype("int32") - point
 
-    def _norm(self, first: Any) -> Any:
+    def _norm(self, first: Index) -> Scalar:
         """The Euclidean norm of a pixel's values."""
         squares = T.alloc_buffer((1,), "int32")
         T.buffer_store(squares, tirx.const(0, "int32"), [0])
@@ -96,7 +98,9 @@ class _NearTies:
         root = tirx.sqrt(squares[0].astype("float32"))
         return T.bind(root * tirx.const(self.attrs["data_scale"], "float32"))
 
-    def _tile(self, result: Any, norm: Any, first: Any, place: Any, channel: Any) -> None:
+    def _tile(
+        self, result: Buffer, norm: Scalar, first: Index, place: Index, channel: Index
+    ) -> None:
         near = T.alloc_buffer((self.lanes,), "int8")
         with self.loop(0, self.lanes) as lane:
             self._lane(result, near, norm, place, channel + lane, lane)
@@ -105,17 +109,17 @@ class _NearTies:
         with T.serial(0, self.lanes) as lane:
             T.buffer_store(count, count[0] | near[lane], [0])
         with T.If(count[0] != 0), T.Then():
-            self._settle(result, near, (first, place, channel))
+            self._resum(result, near, (first, place, channel))
 
-    def _settle(self, result: Any, near: Any, at: tuple[Any, Any, Any]) -> None:
-        """Take those bytes of a tile anew that are near a tie."""
+    def _resum(self, result: Buffer, near: Buffer, at: tuple[Index, Index, Index]) -> None:
+        """Take those bytes of a tile again that are near a tie."""
         first, place, channel = at
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
             lost = self._lost(first, channel + lane)
             with T.If(self._is_near(lost, place, channel + lane)), T.Then():
                 self._in_order(result, first, place, channel + lane)
 
-    def _is_near(self, lost: Any, place: Any, channel: Any) -> Any:
+    def _is_near(self, lost: Scalar, place: Index, channel: Index) -> Scalar:
         """Whether a byte may be another one if its sum loses that much, in sums of integers."""
         at = self.buffers
         slope = at["slope"][channel]
@@ -125,7 +129,7 @@ class _NearTies:
         reach = TIR.absolute(slope) * tirx.const(ABOVE * ULP, "float32")
         return is_near(TIR, found, TIR.round_even(found), reach, lost, at["least"][channel])
 
-    def _lost(self, first: Any, channel: Any) -> Any:
+    def _lost(self, first: Index, channel: Index) -> Scalar:
         """The sizes of what is rounded for one channel, added up: float32, of sums of integers.
 
         After each step that is at most the sum of all channels before its part, and all products
@@ -148,7 +152,12 @@ class _NearTies:
         return T.bind(lost[0] + sums[1].astype("float32") * others)
 
     def _part(
-        self, sums: Any, lost: Any, products: Any, at: tuple[Any, Any, Any], count: int
+        self,
+        sums: Buffer,
+        lost: Buffer,
+        products: Buffer,
+        at: tuple[Index, Index, Index],
+        count: int,
     ) -> None:
         """Some neighbouring channels of such a bound."""
         first, channel, k = at
@@ -164,14 +173,16 @@ class _NearTies:
         most = (before + size).astype("float32") * tirx.const(count, "float32")
         T.buffer_store(lost, shared(lost[0] + most), [0])
 
-    def _reduced(self, buffer: Any, count: int) -> Any:
+    def _reduced(self, buffer: Buffer, count: int) -> Scalar:
         """The sum of some integers."""
         if count == PART and self.loop is not T.serial:
             vector = buffer[tirx.Ramp(0, 1, count)]
             return tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.add", vector)
         return reduce(operator.add, [buffer[lane] for lane in range(count)])
 
-    def _lane(self, result: Any, near: Any, norm: Any, place: Any, channel: Any, lane: Any) -> None:
+    def _lane(
+        self, result: Buffer, near: Buffer, norm: Scalar, place: Index, channel: Index, lane: Index
+    ) -> None:
         at = self.buffers
         bounds = limits_of(self.attrs)
         total = at["sums"][place + channel]
@@ -186,7 +197,7 @@ class _NearTies:
         integer = TIR.bits_of(moved, "int32") + point
         T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
 
-    def _in_order(self, result: Any, first: Any, place: Any, channel: Any) -> None:
+    def _in_order(self, result: Buffer, first: Index, place: Index, channel: Index) -> None:
         """The byte of one pixel and channel, of a float32 sum."""
         attrs, block = self.attrs, self.attrs["block"]
         total = T.alloc_buffer((2,), "float32")

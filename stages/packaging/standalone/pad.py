@@ -1,14 +1,13 @@
 """From a padded tensor to one PrimFunc: row by row, what was there and what is put around it.
 
-A row is what lies together behind the last axis that is padded, so that a picture of few channels
+A row is what lies together behind the last axis that is padded, so that an image of few channels
 is moved in whole vectors too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -19,19 +18,20 @@ from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.movement_te import ints_of
 from stages.graph.composites import calls_in, pad_of
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.nodes import Buffer, Function, Index, Scalar
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import with_vectors
+from stages.packaging.emitting.vector_loops import Loop, with_vectors
 
 
-def lower_padding(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_pad(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     register = isa_of(hardware).lanes * WORD_BYTES
-    return with_vectors(lambda loop: _Padding(function, loop, register).kernel(symbol), hardware)
+    return with_vectors(lambda loop: _Pad(function, loop, register).kernel(symbol), hardware)
 
 
-class _Padding:
-    def __init__(self, function: Any, loop: Any, register: int) -> None:
+class _Pad:
+    def __init__(self, function: Function, loop: Loop, register: int) -> None:
         self.function, self.loop = function, loop
         pad = pad_of(function)
         numbers = ints_of(pad.attrs.pad_width)
@@ -47,23 +47,23 @@ class _Padding:
         """Items of work are rows."""
         result = prod(self.result), self.dtype
         lines = prod(self.result[: self.axis])
-        return line_kernel(symbol, self.function.params, result, lines, self._row)
+        return item_kernel(symbol, self.function.params, result, lines, self._row)
 
-    def _row(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _row(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         (data,) = arguments.values()
         before, after = (count * self.inner for count in self.width[self.axis])
         count = self.source[self.axis] * self.inner
         start = T.bind(number * (before + count + after))
 
-        def fill(first: Any, size: int) -> None:
+        def fill(first: Index, size: int) -> None:
             self._each(size, lambda i: T.buffer_store(result, self._kept(self.fill), [first + i]))
 
-        def copy(first: Any, source: Any) -> None:
+        def copy(first: Index, source: Index) -> None:
             self._each(
                 count, lambda i: T.buffer_store(result, self._kept(data[source + i]), [first + i])
             )
 
-        def inside(source: Any) -> None:
+        def inside(source: Index) -> None:
             fill(start, before)
             copy(start + before, source)
             fill(start + before + count, after)
@@ -78,7 +78,7 @@ class _Padding:
             with T.Else():
                 fill(start, before + count + after)
 
-    def _line(self, number: Any) -> tuple[Any, Any]:
+    def _line(self, number: Index) -> tuple[Scalar | None, Index]:
         """Whether a row has data in it (None if all have), and the number of theirs."""
         tests, line, step = [], tirx.const(0, "int32"), 1
         for axis in reversed(range(self.axis)):
@@ -92,11 +92,11 @@ class _Padding:
             step *= self.source[axis]
         return tirx.all(*tests) if tests else None, line
 
-    def _kept(self, value: Any) -> Any:
+    def _kept(self, value: Scalar) -> Scalar:
         """A value as it is stored."""
         return value.astype(self.dtype)
 
-    def _each(self, count: int, store: Callable[[Any], None]) -> None:
+    def _each(self, count: int, store: Callable[[Index], None]) -> None:
         """Store so many elements, as many at once as a register has."""
         whole = count // self.lanes * self.lanes
         if whole:

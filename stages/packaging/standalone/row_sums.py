@@ -5,9 +5,8 @@ Means and variances of normalizations are such. Sums are taken in float64 and ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -16,9 +15,10 @@ from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.let_bindings import shared
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
+from stages.nodes import Buffer, Function, Index, Scalar
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
-from stages.packaging.emitting.interleaved_rows import added_up, lines_of, take_turns
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.interleaved_rows import accumulate_rows, each_group, group_count
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import on_stack
 
@@ -27,8 +27,8 @@ LEAST = 16
 """Elements of a row, at least, for its sum to be what takes time."""
 
 
-def is_row_sum(function: Any) -> bool:
-    """Whether a plain composite sums floats up along the last axis alone, what is computed of them
+def is_row_sum(function: Function) -> bool:
+    """Whether a TE composite sums floats up along the last axis alone, what is computed of them
     and of the sums element by element included."""
     calls = calls_in(function)
     sums = [call for call in calls if is_op(call, SUM) or is_op(call, MEAN)]
@@ -47,13 +47,13 @@ def is_row_sum(function: Any) -> bool:
     )
 
 
-def lower_row_sum(function: Any, symbol: str) -> Kernel:
+def lower_row_sum(function: Function, symbol: str) -> Kernel:
     """The kernel; items of work are a few rows."""
     return _RowSum(function).kernel(symbol)
 
 
 class _RowSum:
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Function) -> None:
         self.parameters = list(function.params)
         (output,) = outputs_of(function)
         values = {binding.var: binding.value for binding in bindings_of(function)}
@@ -67,23 +67,23 @@ class _RowSum:
 
     def kernel(self, symbol: str) -> Kernel:
         """The whole kernel."""
-        result, lines = (self.count, self.dtype), lines_of(self.count)
-        return line_kernel(symbol, self.parameters, result, lines, self._line)
+        result, groups = (self.count, self.dtype), group_count(self.count)
+        return item_kernel(symbol, self.parameters, result, groups, self._group)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _group(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
-        take_turns(number, self.count, lambda rows: self._rows(rows, result))
+        each_group(number, self.count, lambda rows: self._rows(rows, result))
 
-    def _rows(self, rows: Sequence[Any], result: Any) -> None:
+    def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
 
-        def term(row: int, place: Any) -> Any:
+        def term(row: int, place: Index) -> Scalar:
             value = value_at(self.summed, starts[row] + place, {}, self.calls, self.arguments)
             return shared(value.astype("float64"))
 
         with on_stack():
             totals = T.alloc_buffer((len(rows),), "float64")
-            added_up(totals, self.length, term)
+            accumulate_rows(totals, self.length, term)
             for index, row in enumerate(rows):
                 total = totals[index].astype("float32")
                 if is_op(self.calls[self.sums], MEAN):

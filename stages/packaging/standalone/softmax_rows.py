@@ -5,10 +5,9 @@ Exponentials are computed, of floats, or looked up, of bytes, once for each elem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -20,20 +19,21 @@ from stages.dialect.let_bindings import shared
 from stages.dialect.numbers_tir import TIR
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
+from stages.nodes import Buffer, Function, Index, Scalar
 from stages.numerics.float_softmax import power
 from stages.numerics.onnx_layers import softmax_levels, softmax_place
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
 from stages.packaging.emitting.interleaved_rows import (
     ROWS,
-    added_up,
-    lines_of,
-    take_turns,
+    accumulate_rows,
+    each_group,
+    group_count,
     vectors_of,
 )
-from stages.packaging.emitting.item_kernel import SCRATCH, line_kernel
+from stages.packaging.emitting.item_kernel import SCRATCH, Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import on_stack, with_vectors
-from stages.packaging.standalone.te_schedule import STACK_BYTES
+from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
+from stages.packaging.standalone.te_reductions import STACK_BYTES
 
 OF_FLOATS, OF_BYTES = "relax.qnn.softmax", "relax.qnn.qlinear_softmax"
 MOST = 1 << 11
@@ -42,8 +42,8 @@ POWERS = "float32"
 """Type of the exponentials."""
 
 
-def is_softmax(function: Any) -> bool:
-    """Whether a plain composite is a softmax, and what computes its elements one by one."""
+def is_softmax(function: Function) -> bool:
+    """Whether a TE composite is a softmax, and what computes its elements one by one."""
     first, *rest = calls_in(function)
     is_one = is_op(first, OF_FLOATS) or is_op(first, OF_BYTES)
     if not is_one or len(outputs_of(function)) != 1:
@@ -52,7 +52,7 @@ def is_softmax(function: Any) -> bool:
     return is_short and all(is_by_element(call, shape_of(first.ty)) for call in rest)
 
 
-def lower_softmax(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+def lower_softmax(function: Function, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
     kind = _OfFloats if is_op(calls_in(function)[0], OF_FLOATS) else _OfBytes
@@ -63,13 +63,13 @@ def lower_softmax(function: Any, symbol: str, hardware: Hardware) -> Kernel:
 class _Powers:
     """Exponentials of a row: a part of a buffer from an element on."""
 
-    buffer: Any
+    buffer: Buffer
     start: int
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: Index) -> Scalar:
         return self.buffer[self.start + place]
 
-    def store(self, value: Any, place: Any) -> None:
+    def store(self, value: Scalar, place: Index) -> None:
         """Keep one of them."""
         T.buffer_store(self.buffer, value, [self.start + place])
 
@@ -78,7 +78,7 @@ class _Softmax:
     most_dtype: str
     """Type in which the largest element of a row is looked for."""
 
-    def __init__(self, function: Any, loop: Any, lanes: int) -> None:
+    def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         first, *_ = bindings_of(function)
         (output,) = outputs_of(function)
@@ -97,22 +97,22 @@ class _Softmax:
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
-        result, lines = (self.count * self.length, self.dtype), lines_of(self.count)
+        result, groups = (self.count * self.length, self.dtype), group_count(self.count)
         room = self.scratch, POWERS
-        return line_kernel(symbol, self.parameters, result, lines, self._line, scratch=room)
+        return item_kernel(symbol, self.parameters, result, groups, self._group, scratch=room)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+    def _group(self, arguments: Arguments, result: Buffer, number: Index) -> None:
         self.arguments = arguments
-        take_turns(number, self.count, lambda rows: self._rows(rows, result))
+        each_group(number, self.count, lambda rows: self._rows(rows, result))
 
-    def _rows(self, rows: Sequence[Any], result: Any) -> None:
+    def _rows(self, rows: Sequence[Index], result: Buffer) -> None:
         starts = [T.bind(row * self.length) for row in rows]
         with on_stack():
             powers = [self._powers(row) for row in range(len(rows))]
             totals = T.alloc_buffer((len(rows),), POWERS)
             for start, of_row in zip(starts, powers, strict=True):
                 self._exponentials(start, self._largest(start), of_row)
-            added_up(totals, self.length, lambda row, place: powers[row][place])
+            accumulate_rows(totals, self.length, lambda row, place: powers[row][place])
             for row, start in enumerate(starts):
                 self._results(result, start, powers[row], totals[row])
 
@@ -122,12 +122,12 @@ class _Softmax:
             return _Powers(self.arguments[SCRATCH], row * self.room)
         return _Powers(T.alloc_buffer((self.length,), POWERS), 0)
 
-    def _largest(self, start: Any) -> Any:
+    def _largest(self, start: Index) -> Scalar:
         """The largest element of a row."""
         data = self.arguments[self.call.args[0]]
         most = T.alloc_buffer((self.lanes,), self.most_dtype)
 
-        def value(tile: Any, lane: Any) -> Any:
+        def value(tile: Index, lane: Index) -> Scalar:
             return data[start + self.first(tile) + lane].astype(self.most_dtype)
 
         with self.loop(0, self.lanes) as lane:
@@ -138,15 +138,15 @@ class _Softmax:
             T.buffer_store(most, tirx.max(most[0], most[lane]), [0])
         return most[0]
 
-    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
+    def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
         """Those of a row, less its largest element."""
         raise NotImplementedError
 
-    def _share(self, power: Any, total: Any) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         """What an element becomes."""
         raise NotImplementedError
 
-    def _results(self, result: Any, start: Any, powers: _Powers, total: Any) -> None:
+    def _results(self, result: Buffer, start: Index, powers: _Powers, total: Scalar) -> None:
         """A row of what is made of the shares."""
         with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
             place = self.first(tile) + lane
@@ -158,25 +158,25 @@ class _Softmax:
 class _OfFloats(_Softmax):
     most_dtype = "float32"
 
-    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
+    def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
         data, beta = self.arguments[self.call.args[0]], attributes(self.call)["beta"]
         with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
             place = self.first(tile) + lane
             powers.store(shared(power(TIR, data[start + place], most, beta)), place)
 
-    def _share(self, power: Any, total: Any) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         return power / total
 
 
 class _OfBytes(_Softmax):
     most_dtype = "int32"
 
-    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
+    def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
         data, table = (self.arguments[argument] for argument in self.call.args)
         before = T.bind(softmax_place(0, most))
         with T.serial(0, self.length) as place:  # no vector looks them up faster
             value = table[data[start + place].astype("int32") + before]
             powers.store(value, place)
 
-    def _share(self, power: Any, total: Any) -> Any:
+    def _share(self, power: Scalar, total: Scalar) -> Scalar:
         return softmax_levels(power, total, dtype_of(self.call.ty), **attributes(self.call))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from tvm.script.ir_builder import tirx as T
 
@@ -13,8 +10,9 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.composites import calls_in
 from stages.kernels.winograd_transforms import transform_for
+from stages.nodes import Buffer, Function, Index
 from stages.packaging.emitting.addressing import divided, widths
-from stages.packaging.emitting.item_kernel import line_kernel
+from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.winograd_text import pixels_text
 
@@ -22,11 +20,11 @@ NAME = "bk_pixels"
 """What transforms pixels of some channels is called so, and then their number."""
 
 
-def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of a composite that transforms pictures; items of work are rows of
+def lower_winograd_inputs(function: Function, symbol: str, hardware: Hardware) -> Kernel:
+    """The kernel `symbol` of a composite that transforms images; items of work are rows of
     tiles."""
     (parameter,), (call,) = function.params, calls_in(function)
-    *pictures, height, width, channels = shape_of(parameter.ty)
+    *images, height, width, channels = shape_of(parameter.ty)
     attrs = attributes(call)
     top, left = attrs["origin"]
     transform = transform_for(attrs["strides"], attrs["tile"])
@@ -44,10 +42,10 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
         for count, _ in parts
     )
 
-    def line(arguments: Mapping[Any, Any], tiles: Any, number: Any) -> None:
+    def line(arguments: Arguments, tiles: Buffer, number: Index) -> None:
         data = arguments[parameter]
-        picture, y = divided(number, down)
-        row = picture * height + y * step + top
+        image, y = divided(number, down)
+        row = image * height + y * step + top
         first = T.bind((row * width + left) * channels)
         with T.serial(0, across) as x:
             window = T.bind(first + x * (step * channels))
@@ -60,6 +58,6 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
                     T.evaluate(T.call_extern("void", f"{NAME}{count}", *pointers))
                 start += count * times
 
-    lines = down * (pictures[0] if pictures else 1)
+    lines = down * (images[0] if images else 1)
     result = transform.products * product, dtype
-    return line_kernel(symbol, [parameter], result, lines, line, text=text)
+    return item_kernel(symbol, [parameter], result, lines, line, text=text)

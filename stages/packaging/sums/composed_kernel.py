@@ -50,11 +50,11 @@ class ComposedKernel(Composition):
         self.reads.include()
         self.sums.include(bodies)
         self.finisher.include()
-        return self.finisher.made(self._kernel)
+        return self.finisher.best_form(self._kernel)
 
     def _kernel(self) -> Kernel:
         self.sums.prepare()
-        words = self.wide_at + self.reads.wide_words
+        words = self.widened_at + self.reads.widened_words
         with IRBuilder() as builder, T.prim_func():
             T.func_name(self.symbol)
             T.func_attr({"global_symbol": self.symbol})
@@ -69,5 +69,5 @@ class ComposedKernel(Composition):
             grid.items,
             helpers=tuple(self.helpers),
             uses_tiles=self.sums.uses_tiles,
-            few=None if self.work.goes_through_blocks else grid.few,
+            few=None if self.work.blocks_are_inner else grid.few,
         )

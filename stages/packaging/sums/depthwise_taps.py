@@ -7,7 +7,6 @@ channels, whose sums stay in registers over the whole window.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm.script.ir_builder import tirx as T
@@ -17,17 +16,18 @@ from stages.kernels.geometry import tile_count
 from stages.kernels.packed_depthwise import takes_pairs
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index, Scalar
 from stages.packaging.sums.depthwise_text import COLUMNS, NAME, Tile, depthwise_text
 from stages.packaging.sums.parts import Composition, Reads
-from stages.packaging.sums.tile_function import Called
+from stages.packaging.sums.tile_function import MicroKernelCall
 
 CHANNELS = 8
 """Channels of a tile, or as many as a register has lanes."""
 MAX_PIXELS = 14
 
 
-class Taps(Reads):
-    """Every channel's own taps, of padded pictures [N, Hp, Wp, C], or of one picture of levels
+class DepthwiseTaps(Reads):
+    """Every channel's own taps, of padded images [N, Hp, Wp, C], or of one image of levels
     with a halo [Hp, Wp, Cp]."""
 
     keeps_sums = True
@@ -42,16 +42,16 @@ class Taps(Reads):
         self.group = shape_of(self.main.args[1].ty)[-1]
 
     @property
-    def begins(self) -> bool:
+    def preloads_bias(self) -> bool:
         """Always."""
         return True
 
     @property
     def outputs(self) -> int:
-        """Channels of the picture."""
+        """Channels of the image."""
         return shape_of(self.main.args[0].ty)[-1]
 
-    def called(self, bodies: Table) -> Called:
+    def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel of this layer's window and strides."""
         del bodies
         isa, attrs = self.of.isa, attributes(self.main)
@@ -71,17 +71,19 @@ class Taps(Reads):
         dot = isa.dot_for(limits.min, limits.max)
         assert dot is not None
         is_pairs = takes_pairs(isa) and limits.bits == 8
-        return Called(NAME, depthwise_text(tile, isa, None if is_pairs else dot), 3, begins=True)
+        return MicroKernelCall(
+            NAME, depthwise_text(tile, isa, None if is_pairs else dot), 3, preloads_bias=True
+        )
 
-    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
         """The tile's first window, and its channels' weights."""
         data, weights, _ = self.main.args
         attrs = attributes(self.main)
         (down, right), (top, left) = attrs["strides"], attrs.get("origin", [0, 0])
         *_, height, width, channels = shape_of(data.ty)
-        picture, line = self.of.line_of(run)
+        image, line = self.of.image_row(run)
         x = self.of.work.column_of(tile)
-        row, x = picture * height + top + line * down, left + x * right
+        row, x = image * height + top + line * down, left + x * right
         first = (row * width + x) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
         channel = part * self.channels

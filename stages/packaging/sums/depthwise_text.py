@@ -155,7 +155,7 @@ def _add_pairs(
 
 
 def _readers(tile: Tile) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Where each column of the picture is, with the windows (pixel, column) that it is in."""
+    """Where each column of the image is, with the windows (pixel, column) that it is in."""
     readers: dict[int, list[tuple[int, int]]] = {}
     for m in range(tile.pixels):
         for column, distance in enumerate(tile.columns):

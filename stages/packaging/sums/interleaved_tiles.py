@@ -1,29 +1,29 @@
 """Convolutions by matrix tiles whose epilogues stand between the products of the next tile.
 
-What waits for memory and what keeps the multiplier busy then overlap. Between the first product of
-a task and its last one there is no pause, whatever blocks of channels and runs these are of.
+Epilogues wait for memory while the multiplier works: there is no pause between the first product
+of a task and its last one, whatever blocks of channels and runs these are of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.sums.parts import Composition
-from stages.packaging.sums.tile_sums import InTiles
+from stages.packaging.sums.tile_sums import InMatrixTiles
 from stages.packaging.sums.window_reads import Windows
 
-Place = tuple[Any, Any, Any]
+Place = tuple[Index, Index, Index]
 """A tile: its block of channels, its run, its number in that."""
 
 
-class Interleaved(InTiles):
+class InterleavedTiles(InMatrixTiles):
     """Sums in scratch by matrix tiles, each half of it with those of every other tile."""
 
     def __init__(self, of: Composition) -> None:
@@ -62,10 +62,10 @@ class Interleaved(InTiles):
             work()
             with T.If(self.done[0] > 0), T.Then():
                 sums = self._half(self.done[0] - 1)
-                self._end(self._late, sums)
+                self._end(self._overlapped, sums)
                 self.of.each_pixel(self.of.work.pixels(*self._before(), sums))
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """The sums of a tile and what follows those of the last one."""
         number = T.bind(self.done[0])
         sums = self._half(tirx.max(number - 1, 0))
@@ -81,11 +81,11 @@ class Interleaved(InTiles):
         block, run, tile = (T.bind(self.last[axis]) for axis in range(3))
         return block, run, tile
 
-    def _half(self, number: Any) -> Any:
+    def _half(self, number: Index) -> Index:
         return T.bind(number % 2 * (self.rows * BLOCK))
 
     @property
-    def _late(self) -> range:
+    def _overlapped(self) -> range:
         """Registers of pixels whose sums are stored among the products of the next tile.
 
         Sums have to wait for their last product, and the next product of the same register for
@@ -96,18 +96,18 @@ class Interleaved(InTiles):
         is_alone = self.signature.channels == BLOCK  # else another part of the block comes next
         return range(registers - registers // 2 if is_alone else registers, registers)
 
-    def _begin(self, registers: range, *first: Any) -> None:
+    def _begin(self, registers: range, *first: Scalar) -> None:
         name = f"{self.signature.name}_{'from' if first else 'begin'}"
         for register in registers:
             T.evaluate(T.call_extern("void", f"{name}{register}", *first))
 
-    def _end(self, registers: range, place: Any) -> None:
+    def _end(self, registers: range, place: Index) -> None:
         for register in registers:
             sums = T.address_of(self.of.scratch[place])
             T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
 
     def _products(
-        self, where: Place, place: Any, done: Any, ready: Any, finish: Callable[[Any], None]
+        self, where: Place, place: Index, done: Index, ready: Index, finish: Callable[[Index], None]
     ) -> None:
         """A tile's sums; meanwhile the one before, with sums at `done` if `ready`, is finished.
 
@@ -119,11 +119,11 @@ class Interleaved(InTiles):
         block, run, tile = where
         window, parts = self.of.work.window(run, tile), BLOCK // self.signature.channels
         several, products = -(-self.rows // (parts * kh * steps)), self.signature.products_a_step
-        early, late = range(self._late.start), self._late
+        early, overlapped = range(self._overlapped.start), self._overlapped
         with T.serial(0, parts) as part:
             data, weights, later = self.reads.at(block, part, window)
-            first = self.of.beginning(block * BLOCK + part * self.signature.channels)
-            if self.made_words:
+            first = self.of.bias_pointer(block * BLOCK + part * self.signature.channels)
+            if self.unpacked_words:
                 start = T.int64(0), T.int64(0), *map(T.int64, strides)
                 T.evaluate(T.call_extern("void", f"{name}_ready", data, weights, later, *start))
             self._begin(early, *first)
@@ -132,11 +132,11 @@ class Interleaved(InTiles):
                 if several == 1:  # not every step has a pixel to finish
                     T.evaluate(T.call_extern("void", f"{name}_awake"))
                 for product in range(products):
-                    if late and product == products * late.start // late.stop:
+                    if overlapped and product == products * overlapped.start // overlapped.stop:
                         with T.If(tirx.all(row == 0, step == 0)), T.Then():
                             with T.If(ready > 0), T.Then():
-                                self._end(late, done)
-                            self._begin(late, *first)
+                                self._end(overlapped, done)
+                            self._begin(overlapped, *first)
                     called = f"{name}_product{product}"
                     T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
                     begin, end = (several * (product + i) // products for i in (0, 1))

@@ -1,4 +1,4 @@
-"""The rows of pictures as one long line of positions, of which those in between are nobody's.
+"""The rows of images joined into one line of positions; those between two rows are no results.
 
 Where a convolution moves by as many pixels down as to the right, windows of the next row follow
 behind what lies between two rows, so that tiles of pixels need not fit a row.
@@ -14,26 +14,27 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.geometry import tile_count
+from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import divided
 
 
 @dataclass(frozen=True)
-class Line:
+class JoinedLine:
     """Rows of results, in tiles of so many positions."""
 
     height: int
     width: int
-    pictures: int
+    images: int
     rows: int
-    """From one picture to the next one."""
+    """From one image to the next one."""
     pitch: int
     """Positions from one row to the next one."""
     tile: int
 
     @property
     def positions(self) -> int:
-        """From the first pixel of all pictures to the last one, those in between too."""
-        rows = (self.pictures - 1) * self.rows + self.height
+        """From the first pixel of all images to the last one, those in between too."""
+        rows = (self.images - 1) * self.rows + self.height
         return (rows - 1) * self.pitch + self.width
 
     @property
@@ -44,14 +45,14 @@ class Line:
     @property
     def is_shorter(self) -> bool:
         """Whether these are fewer than if no tile went on from row to row."""
-        by_rows = self.pictures * self.height * tile_count(self.width, self.tile)
+        by_rows = self.images * self.height * tile_count(self.width, self.tile)
         return self.tile > self.width or self.tiles < by_rows
 
-    def first(self, number: Any) -> Any:
+    def first(self, number: Index) -> Index:
         """The first position of a tile."""
         return T.bind(tirx.min(number * self.tile, self.positions - self.tile))
 
-    def places(self, first: Any) -> Callable[[Any], tuple[Any, Any, Any]]:
+    def places(self, first: Index) -> Callable[[Any], tuple[Any, Any, Any]]:
         """Number of a position in a tile → its row, among those of all results, its column, and
         whether it is a pixel at all.
 
@@ -59,19 +60,19 @@ class Line:
         every position.
         """
         own, column = map(T.bind, divided(first, self.pitch))
-        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
+        end, next_row = T.bind(self.width - column), T.bind(self.pitch - column)
 
-        def place(m: Any) -> tuple[Any, Any, Any]:
+        def place(m: Index) -> tuple[Index, Index, Scalar]:
             if self.tile <= self.width:
-                row = own + (m >= turn).astype("int32")
+                row = own + (m >= next_row).astype("int32")
                 x = first + m - row * self.pitch
-                is_inside = tirx.any(m < end, m >= turn)
+                is_inside = tirx.any(m < end, m >= next_row)
             else:
                 row, x = divided(first + m, self.pitch)
                 is_inside = x < self.width
-            if self.pictures == 1:
+            if self.images == 1:
                 return row, x, is_inside
-            picture, line = divided(row, self.rows)
-            return picture * self.height + line, x, tirx.all(is_inside, line < self.height)
+            image, line = divided(row, self.rows)
+            return image * self.height + line, x, tirx.all(is_inside, line < self.height)
 
         return place

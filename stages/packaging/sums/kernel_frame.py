@@ -31,7 +31,7 @@ class KernelFrame:
         self.composite, self.symbol, self.schedule = layer.composite, symbol, layer.schedule
         self.hardware, self.isa = layer.hardware, layer.isa
         self.height, self.width, self.channels = self.composite.extent
-        self.lines = self.composite.pictures * self.height
+        self.all_rows = self.composite.images * self.height
         """Rows of all images of a batch."""
         self.blocks = -(-self.channels // BLOCK)
         self.pixels = self.composite.pixels_per_block
@@ -77,8 +77,8 @@ class KernelFrame:
         outputs = enumerate(self.composite.outputs)
         self.results = [T.arg(f"o{number}", buffer(output)) for number, output in outputs]
 
-    def line_of(self, y: Index) -> tuple[Index, Index]:
+    def image_row(self, y: Index) -> tuple[Index, Index]:
         """Image of a batch, and row in it, of a row among all of them."""
-        if self.lines == self.height:
+        if self.all_rows == self.height:
             return 0, y
         return divided(y, self.height)

@@ -18,8 +18,8 @@ from stages.kinds import Table
 from stages.nodes import Index, Scalar
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.sums.kernel_frame import KernelFrame
-from stages.packaging.sums.task_grid import Grid
-from stages.packaging.sums.tile_function import Called
+from stages.packaging.sums.task_grid import TaskGrid
+from stages.packaging.sums.tile_function import MicroKernelCall
 
 Pixel = Callable[[Index], tuple[Index, Index]]
 """Number of a pixel in a tile → its row, among those of all images, and its column."""
@@ -34,12 +34,12 @@ class Composition(KernelFrame):
     work: Work
 
     @property
-    def wide_at(self) -> int:
+    def widened_at(self) -> int:
         """Where in scratch inputs are widened: behind all else."""
-        return self.sums.words + self.sums.made_words
+        return self.sums.words + self.sums.unpacked_words
 
     @property
-    def made(self) -> Scalar:
+    def unpacked(self) -> Scalar:
         """A pointer to what the kernel makes of weights, behind the sums."""
         return T.address_of(self.scratch[self.sums.words])
 
@@ -53,9 +53,9 @@ class Composition(KernelFrame):
         with T.serial(0, self.sums.rows) as m:
             finish(m)
 
-    def beginning(self, channel: Index) -> tuple[Scalar, ...]:
-        """A pointer to the bias from a channel on, if sums begin with it."""
-        if not self.reads.begins:
+    def bias_pointer(self, channel: Index) -> tuple[Scalar, ...]:
+        """A pointer to the bias from a channel on, if the micro-kernel preloads it."""
+        if not self.reads.preloads_bias:
             return ()
         bias = self.arguments[self.composite.main.args[2].name]
         return (T.address_of(bias[channel]),)
@@ -85,12 +85,12 @@ class Reads(Part):
     """Whether sums may stay in registers until they are results."""
 
     @property
-    def begins(self) -> bool:
-        """Whether the bias is in the sums already, so that nobody has to add it."""
+    def preloads_bias(self) -> bool:
+        """Whether the micro-kernel preloads the bias, so that the epilogue need not add it."""
         return False
 
     @property
-    def wide_words(self) -> int:
+    def widened_words(self) -> int:
         """Of 32 bits, in scratch: what is read, where it is widened first."""
         return 0
 
@@ -102,7 +102,7 @@ class Reads(Part):
     def include(self) -> None:
         """Include the text of what prepares inputs."""
 
-    def called(self, bodies: Table) -> Called:
+    def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel, as it is called."""
         raise NotImplementedError
 
@@ -117,9 +117,8 @@ class Reads(Part):
         """Emit what must be done before the sums of a tile."""
 
     def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
-        """A call's pointers but that to its sums, for a `part` of a block's channels.
-
-        With the first part, what the epilogue will read is fetched."""
+        """A call's pointers but that to its sums, for a `part` of a block's channels; the first
+        part also prefetches what the epilogue will read."""
         raise NotImplementedError
 
     def operands_of(
@@ -134,9 +133,9 @@ class Sums(Part):
 
     uses_tiles = False
     """Whether they are computed in tiles, whose registers have a shape."""
-    is_direct = False
+    in_registers = False
     """Whether they stay in registers until they are results."""
-    made_words = 0
+    unpacked_words = 0
     """Of 32 bits, in scratch: what the kernel makes of weights that are stored in fewer bits."""
 
     @property
@@ -189,9 +188,9 @@ class Window:
     before: Index
     """Tiles of the block that came before, each of which fetched as much of the next weights."""
     pixel: Pixel
-    picture: Index = 0
+    image: Index = 0
     """Of a batch, the image that they are in."""
-    apart: Scalar | None = None
+    pixel_stride: Scalar | None = None
     """Bytes from one to the next, if they are not always the same."""
 
 
@@ -203,7 +202,7 @@ class Work(Part):
 
     @property
     def distance(self) -> int | None:
-        """Results of a row from one pixel of a tile to the next one; None where that is told."""
+        """Pixels of a row from one of a tile to the next; None where each tile says so."""
         raise NotImplementedError
 
     @property
@@ -227,17 +226,17 @@ class Work(Part):
         return self.runs * self.tiles
 
     @property
-    def calls_together(self) -> int:
+    def calls_per_batch(self) -> int:
         """Those of a row block, before the next block's weights are read."""
         return self.runs_together * self.tiles
 
     @property
-    def goes_through_blocks(self) -> bool:
+    def blocks_are_inner(self) -> bool:
         """Whether the inner loop does, so that it is rows that stay in the cache."""
         raise NotImplementedError
 
     @cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> TaskGrid:
         """All work items."""
         raise NotImplementedError
 
@@ -265,7 +264,7 @@ class Finisher(Part):
 
     least_strip = BLOCK
     """Channels that it can finish alone."""
-    number: Index = 0
+    pixel_number: Index = 0
     """Of the current pixel, among those that are finished together."""
 
     @property
@@ -281,12 +280,12 @@ class Finisher(Part):
     def include(self) -> None:
         """Include the text that it calls."""
 
-    def made(self, make: Callable[[], Kernel]) -> Kernel:
+    def best_form(self, make: Callable[[], Kernel]) -> Kernel:
         """The kernel, in the form that suits."""
         return make()
 
-    def fetch(self, block: Index, pixel: Pixel) -> None:
-        """Bring closer what it will read of a tile."""
+    def prefetch(self, block: Index, pixel: Pixel) -> None:
+        """Prefetch what it will read of a tile."""
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""
@@ -296,6 +295,6 @@ class Finisher(Part):
         """What `pixels` emits, the epilogues of a tile."""
         pixels()
 
-    def pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
+    def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """Finish the channels of a strip at a pixel; `sums` is where theirs are."""
         raise NotImplementedError

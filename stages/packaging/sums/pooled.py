@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
@@ -12,6 +10,7 @@ from stages.graph.composites import POOLS
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index
 from stages.packaging.sums.parts import Composition, Sums
 
 INTS, BYTES = f"<{BLOCK} x i32>", f"<{BLOCK} x i8>"
@@ -75,7 +74,7 @@ class Pooled(Sums):
         kind, zero_point = POOLS[main.op.name], attributes(main).get("zero_point", 0)
         self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
+    def start(self, block: Index, run: Index, tile: Index) -> None:
         """The pooled levels of one pixel."""
         of = self.of
         attrs, source = attributes(of.composite.main), attributes(self.source)

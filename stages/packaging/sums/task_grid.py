@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.addressing import slice_of
-from stages.packaging.emitting.kernel import Few
+from stages.packaging.emitting.kernel import FewThreads
 from stages.packaging.emitting.vector_loops import on_stack
 
 RUNS_A_TASK = 2
@@ -34,21 +34,21 @@ RUNS_A_TASK = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskShare:
     """What a task has of a grid: some runs of each of `count` blocks, from the `first` on.
 
     They are the items from `begin` to `end`, numbered block by block if it `is_slice`; else, among
     the part's blocks, run by run.
     """
 
-    first: Any
-    count: Any
-    begin: Any
-    end: Any
-    is_slice: Any
+    first: Index
+    count: Index
+    begin: Index
+    end: Index
+    is_slice: Scalar
     all_runs: int
 
-    def runs_of(self, number: Any) -> tuple[Any, Any]:
+    def runs_of(self, number: Index) -> tuple[Index, Index]:
         """The first run of the part's block of this number, and the one behind its last."""
         before = T.bind((self.first + number) * self.all_runs)
         after = T.bind(self.count - 1 - number)
@@ -60,7 +60,7 @@ class Part:
         first, behind = (T.bind(found[place]) for place in range(2))
         return first, behind
 
-    def each(self, together: int, emit: Callable[[Any, Any], None]) -> None:
+    def each(self, together: int, emit: Callable[[Index, Index], None]) -> None:
         """Emit every item of the part, given its block and its run, in row blocks of `together`.
 
         These begin where the part does, so that tasks of equally many runs have equally many.
@@ -71,7 +71,7 @@ class Part:
         with T.serial(0, self._row_blocks(together)) as row_block:
             self._row_block(row_block, together, emit)
 
-    def _row_blocks(self, together: int) -> Any:
+    def _row_blocks(self, together: int) -> Index:
         """How many there are of the block that has the most runs."""
         items = self.end - self.begin
         slices = tirx.min(items, self.all_runs)
@@ -80,7 +80,9 @@ class Part:
         T.buffer_store(found, tirx.Select(self.is_slice, slices, shares), [0])
         return T.bind(tirx.truncdiv(found[0] + together - 1, together))
 
-    def _row_block(self, number: Any, together: int, emit: Callable[[Any, Any], None]) -> None:
+    def _row_block(
+        self, number: Index | None, together: int, emit: Callable[[Index, Index], None]
+    ) -> None:
         """The items of a row block, or of all if it has no number, block after block."""
         with T.serial(0, self.count) as one:
             block = T.bind(self.first + one)
@@ -93,7 +95,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Grid:
+class TaskGrid:
     """The work items of a kernel, `spread` being W / D and `each` the tasks of a thread."""
 
     blocks: int
@@ -107,13 +109,13 @@ class Grid:
         return self.blocks * self.runs
 
     @property
-    def few(self) -> Few | None:
+    def few(self) -> FewThreads | None:
         """Tasks at most while few threads have all blocks each; None if not even two do."""
         threads = min(self._tasks_of_runs, self._enough(1) // self.each)
-        return Few(threads, self._tasks_of_runs) if threads > 1 else None
+        return FewThreads(threads, self._tasks_of_runs) if threads > 1 else None
 
     @contextmanager
-    def part(self, task: Any, tasks: Any) -> Iterator[Part]:
+    def part(self, task: Index, tasks: Index) -> Iterator[TaskShare]:
         """Emit what finds the part of a task; all of `tasks` together have every item once.
 
         Within a group, items are numbered run by run, so that tasks are even: the first or last run
@@ -139,9 +141,9 @@ class Grid:
                     own = slice_of(blocks * self.runs, task - group * a_group, a_group)
                     _keep(found, group * blocks, blocks, *own)
             first, count, begin, end = (T.bind(found[place]) for place in range(2, 6))
-            yield Part(first, count, begin, end, is_slice, self.runs)
+            yield TaskShare(first, count, begin, end, is_slice, self.runs)
 
-    def _find_groups(self, found: Any, tasks: Any) -> None:
+    def _find_groups(self, found: Buffer, tasks: Index) -> None:
         """How many groups of blocks there are: a power of two that divides blocks and tasks."""
         T.buffer_store(found, 1, [0])
         groups = 1
@@ -152,7 +154,7 @@ class Grid:
                 T.buffer_store(found, 2 * groups, [0])
             groups *= 2
 
-    def _is_slice(self, groups: Any, tasks: Any) -> Any:
+    def _is_slice(self, groups: Index, tasks: Index) -> Scalar:
         """Whether no groups serve: there are too few, or one for every thread."""
         are_few = tirx.any(groups * self.each >= tasks, tasks > groups * self._tasks_of_runs)
         are_none = tirx.EQ(groups, 1)
@@ -176,7 +178,7 @@ class Grid:
         return max(1, self.runs // RUNS_A_TASK)
 
 
-def _keep(found: Any, *values: Any) -> None:
+def _keep(found: Buffer, *values: Index) -> None:
     """Store the block and the count, the begin and the end of a part."""
     for place, value in enumerate(values, 2):
         T.buffer_store(found, value, [place])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -18,9 +17,10 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
+from stages.nodes import PrimFunc
 
 NAME = "bk_apart"
-SUMS = 2
+SUMS_AT = 2
 """Where a micro-kernel's pointer to its sums stands among its pointers."""
 PAUSE = "bk_pause"
 """A function that does nothing, across which neither loads nor stores are moved. LLVM would begin
@@ -36,24 +36,24 @@ def pause() -> str:
 
 
 @dataclass(frozen=True)
-class Called:
+class MicroKernelCall:
     """A micro-kernel as it is called: its name and text, pointers, and constants behind them."""
 
     name: str
     text: Text
     pointers: int
     constants: Sequence[int | None] = ()
-    """None is a number that is told with the pointers, after them."""
-    begins: bool = False
-    """Whether a pointer follows to what the sums of a pixel begin with."""
+    """None is a number that each call passes, after the pointers."""
+    preloads_bias: bool = False
+    """Whether a pointer to the bias follows, which the sums of a pixel begin with."""
 
 
-def apart(called: Called, pixels: int, channels: int) -> Text:
+def micro_kernel_text(called: MicroKernelCall, pixels: int, channels: int) -> Text:
     """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
 
-    Its other pointers are in front, then a number if one is told, what sums begin with if it takes
-    that, and a pointer to the sums [channels] of each pixel. As TVM puts all this where it is
-    called, nothing of it is left in memory.
+    Its other pointers are in front, then a number if each call passes one, the bias if the
+    micro-kernel preloads it, and a pointer to the sums [channels] of each pixel. As TVM puts all
+    this where it is called, nothing of it is left in memory.
     """
     function, declarations = called.text
     code = FunctionText()
@@ -62,8 +62,8 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
     writes = [f"ptr %s{m}" for m in range(pixels)]
     told = ["i64 %told"] * (None in called.constants)
     numbers = [f"i64 {'%told' if number is None else number}" for number in called.constants]
-    begin = ["ptr %begin"] * called.begins
-    arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers, *begin])
+    begin = ["ptr %begin"] * called.preloads_bias
+    arguments = ", ".join([*reads[:SUMS_AT], f"ptr {sums}", *reads[SUMS_AT:], *numbers, *begin])
     code.do(f"call void @{called.name}({arguments})")
     kind = f"<{channels} x i32>"
     for m in range(pixels):
@@ -74,18 +74,18 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
 
 def tile_function(
     symbol: str,
-    called: Called,
+    called: MicroKernelCall,
     texts: Iterable[str],
     tile: tuple[int, int],
     declare: Callable[[], None],
     body: Callable[..., None],
-) -> Any:
+) -> PrimFunc:
     """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile of so many (pixels, channels).
 
     `declare` declares the tensors. `body` is given the three numbers; it may call NAME, PAUSE and
     what is in `texts`.
     """
-    text, declarations = apart(called, *tile)
+    text, declarations = micro_kernel_text(called, *tile)
     imported = dict.fromkeys((*texts, *declarations, text, pause()))
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
@@ -16,11 +15,19 @@ from stages.dialect.calls import shape_of
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 from stages.kinds import Table
+from stages.nodes import Buffer, Index
 from stages.packaging.emitting.kernel import Helper, digest_of
 from stages.packaging.emitting.vector_loops import on_stack
 from stages.packaging.sums.parts import Composition, Sums
-from stages.packaging.sums.tile_function import NAME as SUMS_APART
-from stages.packaging.sums.tile_function import PAUSE, SUMS, Called, apart, pause, tile_function
+from stages.packaging.sums.tile_function import NAME as CALL_MICRO_KERNEL
+from stages.packaging.sums.tile_function import (
+    PAUSE,
+    SUMS_AT,
+    MicroKernelCall,
+    micro_kernel_text,
+    pause,
+    tile_function,
+)
 
 
 class InScratch(Sums):
@@ -35,22 +42,22 @@ class InScratch(Sums):
 
     def include(self, bodies: Table) -> None:
         """Have a function compute sums."""
-        self.inner = helped(self.of, self.of.reads.called(bodies))
+        self.inner = helped(self.of, self.of.reads.micro_kernel(bodies))
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
+    def start(self, block: Index, run: Index, tile: Index) -> None:
         """The calls of a tile."""
         of, channels = self.of, self.of.reads.channels
         operands = of.reads.operands_of(block, run, tile)
         with T.serial(0, BLOCK // channels) as part:
             sums = T.address_of(of.scratch[part * channels])
             reads = operands(part)
-            begin = of.beginning(block * BLOCK + part * channels)
+            begin = of.bias_pointer(block * BLOCK + part * channels)
             T.evaluate(
-                T.call_extern("void", self.inner, *reads[:SUMS], sums, *reads[SUMS:], *begin)
+                T.call_extern("void", self.inner, *reads[:SUMS_AT], sums, *reads[SUMS_AT:], *begin)
             )
 
 
-class InTiles(InScratch):
+class InMatrixTiles(InScratch):
     """Sums by matrix tiles, whose registers are shaped for all work of a task."""
 
     uses_tiles = True
@@ -58,7 +65,7 @@ class InTiles(InScratch):
     def __init__(self, of: Composition) -> None:
         super().__init__(of)
         signature = of.composite.signature
-        self.made_words = RING_BYTES // WORD_BYTES if signature.expands_weights else 0
+        self.unpacked_words = RING_BYTES // WORD_BYTES if signature.expands_weights else 0
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
@@ -77,10 +84,10 @@ class InTiles(InScratch):
         T.evaluate(T.call_extern("void", TILES_END))
 
 
-class ATile(Sums):
+class InTileFunction(Sums):
     """Sums in registers until they are results, by a function that computes a tile."""
 
-    is_direct = True
+    in_registers = True
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
@@ -100,27 +107,29 @@ class ATile(Sums):
 
     def include(self, bodies: Table) -> None:
         """What is called becomes a part of the tile."""
-        self.called = self.of.reads.called(bodies)
+        self.micro_kernel = self.of.reads.micro_kernel(bodies)
 
     def prepare(self) -> None:
         """The function of a tile."""
         of, symbol = self.of, f"tile_{self.of.symbol}"
         size = self.rows, self.strip
-        function = tile_function(symbol, self.called, of.texts, size, self._declare, self._body)
+        function = tile_function(
+            symbol, self.micro_kernel, of.texts, size, self._declare, self._body
+        )
         of.helpers = [Helper(symbol, function, {"tile": of.symbol})]
 
     def _declare(self) -> None:
         self.of.declare_tensors()
         self.of.reads.declare()
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Call it."""
         of = self.of
         tensors = [T.address_of(tensor[0]) for tensor in (*of.arguments.values(), *of.results)]
         pointers = *tensors, *of.reads.passed()
         T.evaluate(T.call_extern("void", f"tile_{of.symbol}", *pointers, block, run, tile))
 
-    def _body(self, block: Any, run: Any, tile: Any) -> None:
+    def _body(self, block: Index, run: Index, tile: Index) -> None:
         """A tile, strip by strip; its sums are on the stack until LLVM takes them to registers."""
         dtype = self.of.finisher.sums_dtype
         with on_stack():
@@ -132,16 +141,22 @@ class ATile(Sums):
                     self._strip(block, part, strip, run, tile, sums)
 
     def _strip(
-        self, block: Any, part: Any, strip: Any, run: Any, tile: Any, sums: Sequence[Any]
+        self,
+        block: Index,
+        part: Index,
+        strip: Index,
+        run: Index,
+        tile: Index,
+        sums: Sequence[Buffer],
     ) -> None:
         """The sums of a tile's channels in a strip, and what follows."""
         operands = self.of.reads.operands(block, part, run, tile)
-        begin = self.of.beginning(strip * self.strip)
+        begin = self.of.bias_pointer(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
-        T.evaluate(T.call_extern("void", SUMS_APART, *operands, *begin, *places))
+        T.evaluate(T.call_extern("void", CALL_MICRO_KERNEL, *operands, *begin, *places))
         self.of.finisher.together(lambda: self._finish_strip(strip, run, tile, sums))
 
-    def _finish_strip(self, strip: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
+    def _finish_strip(self, strip: Index, run: Index, tile: Index, sums: Sequence[Buffer]) -> None:
         """What follows the sums of a tile's channels in a strip, pixel by pixel."""
         for m, pixel in enumerate(sums):
             T.evaluate(T.call_extern("void", PAUSE))
@@ -149,7 +164,7 @@ class ATile(Sums):
                 self.of.work.pixels(strip, run, tile, -m * BLOCK)(m)
 
 
-class InLoop(ATile):
+class InRegisters(InTileFunction):
     """The same within the loop over tiles: of so few sums that what LLVM takes out of such a loop
     has registers, too."""
 
@@ -161,18 +176,18 @@ class InLoop(ATile):
 
     def prepare(self) -> None:
         """The text of the micro-kernel."""
-        text, declarations = apart(self.called, self.rows, self.strip)
+        text, declarations = micro_kernel_text(self.micro_kernel, self.rows, self.strip)
         self.of.include(f"{text}\n{pause()}", declarations)
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """A tile where it is wanted."""
         self._body(block, run, tile)
 
 
-class Gathered(Sums):
+class GatheredFloats(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
+    def start(self, block: Index, run: Index, tile: Index) -> None:
         """The floats of a block's pixels."""
         of = self.of
         pixels = of.height * of.width
@@ -188,24 +203,24 @@ class Gathered(Sums):
                 with T.Else():
                     self._copy(block, first, rest, channels)
 
-    def _copy(self, block: Any, pixel: Any, count: int, channels: int) -> None:
+    def _copy(self, block: Index, pixel: Index, count: int, channels: int) -> None:
         """So many channels of neighbouring pixels."""
         of = self.of
         data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels
-        is_turned = of.composite.turn_of_input is not None
+        is_transposed = of.composite.transpose_of_input is not None
         with T.serial(0, of.pixels) as neighbour, T.serial(0, count) as lane:
             channel, place = block * BLOCK + lane, pixel + neighbour
             turned, straight = channel * of.height * of.width + place, place * channels + channel
-            value = data[turned if is_turned else straight]
+            value = data[turned if is_transposed else straight]
             T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
 
 
-def helped(of: Composition, called: Called) -> str:
+def helped(of: Composition, called: MicroKernelCall) -> str:
     """The name of a function, made beside the kernel, that calls a micro-kernel with constants
     behind its pointers."""
     problem = {"name": called.name, "text": called.text, "strides": list(called.constants)}
     inner = f"sums_{digest_of(problem)}"
     numbers = [number for number in called.constants if number is not None]
-    taken = called.text, called.pointers, numbers, int(called.begins)
+    taken = called.text, called.pointers, numbers, int(called.preloads_bias)
     of.helpers.append(Helper(inner, caller(inner, called.name, *taken), problem))
     return inner

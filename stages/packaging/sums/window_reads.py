@@ -16,12 +16,13 @@ from stages.kernels.channel_groups import first_read
 from stages.kernels.packed_conv2d import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
+from stages.nodes import Index, Scalar
 from stages.packaging.sums.parts import Composition, Reads, Window
-from stages.packaging.sums.tile_function import Called
+from stages.packaging.sums.tile_function import MicroKernelCall
 
 
 @dataclass(frozen=True)
-class Apart:
+class RowStrides:
     """Where rows of a window lie: `row` bytes apart, and after every `per` rows `wrap` more."""
 
     row: int
@@ -29,16 +30,16 @@ class Apart:
     wrap: int = 0
 
     def start(self, y: int) -> int:
-        """Where a row begins, as `stages.synthesizing.addresses.row_start` has it."""
+        """Where a row begins, as `stages.synthesizing.operands.row_start` has it."""
         return y * self.row + y // self.per * self.wrap
 
-    def by_pixels(self, pixel: int, columns: int) -> Apart:
+    def by_pixels(self, pixel: int, columns: int) -> RowStrides:
         """Where pixels lie, of so many bytes, that are rows of their own."""
-        return Apart(pixel, columns, self.row - columns * pixel)
+        return RowStrides(pixel, columns, self.row - columns * pixel)
 
 
 class Windows(Reads):
-    """Windows of pictures, or of rows of a matrix, as they lie."""
+    """Windows of images, or of rows of a matrix, as they lie."""
 
     def __init__(self, of: Composition) -> None:
         super().__init__(of)
@@ -63,36 +64,36 @@ class Windows(Reads):
         return int(attributes(self.main)["channels"][1])
 
     @property
-    def begins(self) -> bool:
-        """If sums can begin with the bias, and it is the same for all pixels."""
+    def preloads_bias(self) -> bool:
+        """If the micro-kernel can preload the bias, and it is the same for all pixels."""
         is_plain = attributes(self.main)["scale"] == 1 and shape_of(self.main.args[2].ty)[0] == 1
         sums = self.of.sums
-        return (sums.is_direct or sums.uses_tiles) and self.signature.preloads_bias and is_plain
+        return (sums.in_registers or sums.uses_tiles) and self.signature.preloads_bias and is_plain
 
     @property
-    def has_matrices(self) -> bool:
-        """Whether each picture has weights of its own."""
+    def has_computed_weights(self) -> bool:
+        """Whether each image has weights of its own."""
         return len(shape_of(self.main.args[1].ty)) > WEIGHTS_RANK
 
     @cached_property
-    def rows_apart(self) -> Apart:
+    def row_strides(self) -> RowStrides:
         """Where the rows of a window lie.
 
-        Of data in two phases odd rows are where the other phase is, in front or behind.
+        In a polyphase layout odd rows are where the other phase is, in front or behind.
         """
         line = self.input_width * self.pixel
         if self.phases == 1:
-            return Apart(line)
+            return RowStrides(line)
         top, _ = attributes(self.main)["origin"]
         first, second = (stored_row(top + y, self.input_height, self.phases) for y in (0, 1))
         row = (second - first) * line
-        return Apart(row, self.phases, line - self.phases * row)
+        return RowStrides(row, self.phases, line - self.phases * row)
 
     @property
     def strides(self) -> tuple[int | None, ...]:
         """What micro-kernels are told: rows of a window, words of these, and distances in bytes;
         None is told with every tile."""
-        attrs, rows = attributes(self.main), self.rows_apart
+        attrs, rows = attributes(self.main), self.row_strides
         if self.reads:
             rows = rows.by_pixels(self.pixel, attrs["window"][1])
         distance = self.of.work.distance
@@ -114,65 +115,67 @@ class Windows(Reads):
         read but once, or have just been computed.
         """
         work = self.of.work
-        if self.signature.covers_layer or work.goes_through_blocks or self.has_matrices:
+        if self.signature.covers_layer or work.blocks_are_inner or self.has_computed_weights:
             return 0
-        return -(-self.signature.weight_bytes // work.calls_together)
+        return -(-self.signature.weight_bytes // work.calls_per_batch)
 
     @property
-    def fetched(self) -> int:
+    def prefetched(self) -> int:
         """Elements of the next block's weights that one call of the micro-kernel fetches."""
         weights = self.main.args[1]
         size = prod(shape_of(weights.ty)[1:]) * storage_dtype(dtype_of(weights.ty)).itemsize
         words = size // self.signature.weight_bytes
         return words * self.share // storage_dtype(dtype_of(weights.ty)).itemsize
 
-    def called(self, bodies: Table) -> Called:
+    def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel of the signature, for the strides of this layer."""
         body = bodies[self.signature.name]
-        name = self.signature.preload_name if self.begins else self.signature.name
+        name = self.signature.preload_name if self.preloads_bias else self.signature.name
         text = body["text"], body["declarations"]
-        return Called(name, text, 4, self.strides, self.begins)
+        return MicroKernelCall(name, text, 4, self.strides, self.preloads_bias)
 
-    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+    def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
         """Where data and weights begin, and the weights to fetch; what is told with a tile."""
         window = self.of.work.window(run, tile)
         with T.If(part == 0), T.Then():
-            self.of.finisher.fetch(block, window.pixel)
+            self.of.finisher.prefetch(block, window.pixel)
         return self.at(block, part, window)
 
-    def operands_of(self, block: Any, run: Any, tile: Any) -> Callable[[Any], tuple[Any, ...]]:
+    def operands_of(
+        self, block: Index, run: Index, tile: Index
+    ) -> Callable[[Any], tuple[Any, ...]]:
         """The same, with what the epilogue will read fetched before."""
         window = self.of.work.window(run, tile)
-        self.of.finisher.fetch(block, window.pixel)
+        self.of.finisher.prefetch(block, window.pixel)
         return lambda part: self.at(block, part, window)
 
-    def at(self, block: Any, part: Any, window: Window) -> tuple[Any, ...]:
+    def at(self, block: Index, part: Index, window: Window) -> tuple[Scalar, ...]:
         """The pointers of a call, given the windows of its tile."""
         of, weights = self.of, self.main.args[1]
         parts = BLOCK // self.channels
         size = prod(shape_of(weights.ty)[1 - WEIGHTS_RANK :])
         own = (block * parts + part) * size
-        if self.has_matrices:
-            own += window.picture * (of.blocks * parts * size)
+        if self.has_computed_weights:
+            own += window.image * (of.blocks * parts * size)
         output = (block * parts + part) * self.channels
         before = window.before
-        if of.work.calls_together < of.work.calls:
-            before = tirx.truncmod(before, of.work.calls_together)
-        fetched = (block + 1) * parts * size + (before * parts + part) * self.fetched
+        if of.work.calls_per_batch < of.work.calls:
+            before = tirx.truncmod(before, of.work.calls_per_batch)
+        fetched = (block + 1) * parts * size + (before * parts + part) * self.prefetched
         first = self.pointer(window, self._first(output))
         read = of.arguments[weights.name]
-        later = of.made if of.sums.made_words else T.address_of(read[fetched])
-        told = () if window.apart is None else (window.apart,)
+        later = of.unpacked if of.sums.unpacked_words else T.address_of(read[fetched])
+        told = () if window.pixel_stride is None else (window.pixel_stride,)
         return first, T.address_of(read[own]), later, *told
 
-    def _first(self, output: Any) -> Any:
+    def _first(self, output: Index) -> Index:
         """The first channel that a tile of output channels reads."""
         if not self.reads:
             return 0
         channels = shape_of(self.main.args[0].ty)[-1]
         return first_read(output, self.reads, channels, tirx.min)
 
-    def pointer(self, window: Window, channel: Any = 0) -> Any:
+    def pointer(self, window: Window, channel: Index = 0) -> Scalar:
         """A pointer to where the first window of a tile begins, or to a channel there."""
         data = self.main.args[0]
         top, left = attributes(self.main)["origin"]
@@ -181,9 +184,9 @@ class Windows(Reads):
         channels = shape_of(data.ty)[-1]
         return T.address_of(self.of.arguments[data.name][position * channels + channel])
 
-    def place_of(self, y: Any, x: Any) -> Any:
-        """Where the window of a result begins, counted in the padded pictures."""
+    def place_of(self, y: Index, x: Index) -> Index:
+        """Where the window of a result begins, counted in the padded images."""
         down, right = attributes(self.main)["strides"]
-        picture, line = self.of.line_of(y)
-        row = picture * self.input_height + line * (down // self.phases)
+        image, line = self.of.image_row(y)
+        row = image * self.input_height + line * (down // self.phases)
         return row * self.input_width + x * right

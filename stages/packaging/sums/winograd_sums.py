@@ -9,7 +9,6 @@ pixel.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -21,21 +20,22 @@ from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.signature import ALIGNMENT, BLOCK
 from stages.kernels.winograd_transforms import calls_a_run, transform_for
 from stages.kinds import Table
+from stages.nodes import Index
 from stages.packaging.emitting.addressing import call_on, divided
 from stages.packaging.emitting.winograd_text import sums_text
 from stages.packaging.sums.parts import Composition, Reads, Sums
-from stages.packaging.sums.tile_function import Called
-from stages.packaging.sums.tile_order import Rows
+from stages.packaging.sums.tile_function import MicroKernelCall
+from stages.packaging.sums.tile_order import OutputRows
 from stages.packaging.sums.tile_sums import helped
 
 SUMS = "bk_sums"
-APART = ALIGNMENT // 4
+GAP = ALIGNMENT // 4
 """Elements of scratch between the sums of one product and the next, so that not all are in the same
 few sets of a cache."""
 
 
-class Squares(Reads):
-    """Transformed tiles of a picture, one product of all after the other."""
+class WinogradTiles(Reads):
+    """Transformed tiles of an image, one product of all after the other."""
 
     def __init__(self, of: Composition) -> None:
         super().__init__(of)
@@ -45,7 +45,7 @@ class Squares(Reads):
         self.words = self.inputs // self.signature.channels_per_word
         self.transform = transform_for(attrs["strides"], attrs["tile"])
         self.down, self.across = map(self.transform.tiles_of, (of.height, of.width))
-        self.squares = of.composite.pictures * self.down * self.across
+        self.squares = of.composite.images * self.down * self.across
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
 
@@ -58,7 +58,7 @@ class Squares(Reads):
     def share(self) -> int:
         """Bytes of the next product's weights that are fetched with every word of this one's.
 
-        Nothing where several runs read a block's, which are mostly in the second cache, and where
+        Nothing where several runs read a block's, which are mostly in the L2 cache, and where
         one call reads a product's, in the order in which they come from memory by themselves.
         """
         if self.of.work.runs > 1 or self.calls_a_run == 1:
@@ -66,25 +66,27 @@ class Squares(Reads):
         return -(-self.signature.channels * WORD_BYTES // self.calls_a_run)
 
     @property
-    def fetched(self) -> int:
+    def prefetched(self) -> int:
         """Words of the next product's weights that one call of the micro-kernel fetches."""
         return self.words * self.share // WORD_BYTES
 
-    def called(self, bodies: Table) -> Called:
+    def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel of the signature, for the channels of this layer."""
         body = bodies[self.signature.name]
         pixel = self.words * WORD_BYTES
         strides = (1, self.words, 0, pixel, 0, self.share, 1, 0)
-        return Called(self.signature.name, (body["text"], body["declarations"]), 4, strides)
+        return MicroKernelCall(
+            self.signature.name, (body["text"], body["declarations"]), 4, strides
+        )
 
 
-class OfSquares(Rows):
+class WinogradRuns(OutputRows):
     """Runs are some tiles of the transform, whatever row these are in."""
 
     @property
     def runs(self) -> int:
         """Work items of a block: some tiles of the kernel."""
-        return tile_count(_squares(self.of).squares, self.of.reads.rows)
+        return tile_count(_winograd(self.of).squares, self.of.reads.rows)
 
     @property
     def tiles(self) -> int:
@@ -92,14 +94,14 @@ class OfSquares(Rows):
         return 1
 
 
-class Transformed(Sums):
-    """Sums of products in scratch, of windows of 3x3 pixels on tiles of a picture."""
+class WinogradSums(Sums):
+    """Sums of products in scratch, of windows of 3x3 pixels on tiles of an image."""
 
     def __init__(self, of: Composition) -> None:
         super().__init__(of)
-        self.reads = _squares(of)
+        self.reads = _winograd(of)
         self.transform = self.reads.transform
-        self.product = self.rows * BLOCK + APART
+        self.product = self.rows * BLOCK + GAP
 
     @property
     def words(self) -> int:
@@ -113,11 +115,11 @@ class Transformed(Sums):
 
     def include(self, bodies: Table) -> None:
         """The micro-kernel and the transform."""
-        self.inner = helped(self.of, self.reads.called(bodies))
+        self.inner = helped(self.of, self.reads.micro_kernel(bodies))
         lanes, is_float = self.of.isa.lanes, self.reads.signature.is_float
         self.of.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
+    def tile(self, block: Index, run: Index, tile: Index) -> None:
         """The products of some tiles, then their sums and what follows."""
         del tile
         of, reads = self.of, self.reads
@@ -131,20 +133,20 @@ class Transformed(Sums):
                 call_on(SUMS, *pointers)
             of.finisher.together(lambda: self._finish_square(block, first + m, place))
 
-    def _finish_square(self, block: Any, number: Any, place: Any) -> None:
+    def _finish_square(self, block: Index, number: Index, place: Index) -> None:
         """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
         of, reads = self.of, self.reads
         row, x = divided(number, reads.across)
-        picture, y = divided(row, reads.down)
+        image, y = divided(row, reads.down)
         outputs = self.transform.outputs
         with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
             line, column = y * outputs + down, x * outputs + right
             with T.If(tirx.all(line < of.height, column < of.width)), T.Then():
-                of.finisher.number = down * outputs + right
-                sums = place + of.finisher.number * BLOCK
-                of.finisher.pixel(block, picture * of.height + line, column, sums)
+                of.finisher.pixel_number = down * outputs + right
+                sums = place + of.finisher.pixel_number * BLOCK
+                of.finisher.finish_pixel(block, image * of.height + line, column, sums)
 
-    def _multiply(self, block: Any, first: Any) -> None:
+    def _multiply(self, block: Index, first: Index) -> None:
         """The products of tiles from the `first` one on, int32 [products][rows][32]."""
         of, reads, signature = self.of, self.reads, self.reads.signature
         data, weights, _ = reads.main.args
@@ -160,12 +162,12 @@ class Transformed(Sums):
                     of.arguments[data.name][start],
                     of.arguments[weights.name][own],
                     of.scratch[number * self.product + square * BLOCK + part * channels],
-                    of.arguments[weights.name][own + size + call * reads.fetched],
+                    of.arguments[weights.name][own + size + call * reads.prefetched],
                 )
                 call_on(self.inner, *elements)
 
 
-def _squares(of: Composition) -> Squares:
+def _winograd(of: Composition) -> WinogradTiles:
     """The reads of a convolution by transformed products."""
-    assert isinstance(of.reads, Squares)
+    assert isinstance(of.reads, WinogradTiles)
     return of.reads

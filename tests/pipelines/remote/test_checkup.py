@@ -216,7 +216,7 @@ def test_this_machine_runs_what_is_for_others_under_qemu(
 
 
 def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "pipelines/README.md").read_text()
+    page = (Path(__file__).parents[3] / "pipelines/commands/README.md").read_text()
     (shown,) = re.findall(r"```\n(doctor: pi@raspberrypi\n.*?)```", page, re.DOTALL)
     slow = {"governor": [f"{n} ondemand" for n in range(4)], "clock": ["0 600000"]}
     made = checkup.findings(facts(throttled="10000", **slow), profile("rpi4"))

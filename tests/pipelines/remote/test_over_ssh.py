@@ -72,7 +72,7 @@ def test_what_a_package_gives_on_a_board(
     lines = ledger.path().read_text().splitlines()
     assert sorted(records.read_text().splitlines()) == sorted(lines[:-1])
     done = doit("build", *tuned)
-    assert "measuring       cached" in done.stdout and "golden samples exact" in done.stdout
+    assert "measurements    cached" in done.stdout and "golden samples exact" in done.stdout
     # Nothing is left there but the runner and its lock.
     left = sorted(path.name for path in (sshd.home / ".cache/bitkiln").iterdir())
     assert len(left) == 2 and left[0] == "lock" and left[1].startswith("runner-")

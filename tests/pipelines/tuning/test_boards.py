@@ -132,10 +132,10 @@ def test_a_board_of_another_architecture(hardware: str, tmp_path: Path) -> None:
     other = layer.candidates(1)[0]
     made.record(made.groups[0], layer, other, seconds=1e-9, against_seconds=1.0, ratio=1e-9)
     tuned = Workshop(wanted)
-    tuned.produce(wanted.step("tuning"))
+    tuned.produce(wanted.step("scheduling"))
     assert subjects.running(tuned)[layer.name] == other.kernel
     untuned = Workshop(replace(wanted, snapshot=replace(wanted.snapshot, trials=0)))
-    untuned.produce(wanted.step("tuning"))
+    untuned.produce(wanted.step("scheduling"))
     assert subjects.running(untuned)[layer.name] == layer.default.kernel
 
 
@@ -153,7 +153,7 @@ def test_the_headline_recipe_is_tuned_and_exact(tmp_path: Path) -> None:
     assert set(trials().values()) == {1} and len(trials()) > 8 * 12
     done = doit("build", "recipe=resnet18_a2w1_rpi3", "schedule.trials=8")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "measuring       cached" in done.stdout
+    assert "measurements    cached" in done.stdout
     assert "2 golden samples exact" in done.stdout
 
 

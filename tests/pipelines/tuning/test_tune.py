@@ -19,7 +19,7 @@ from pipelines.machine import check_runs
 from pipelines.recipe import load
 from pipelines.tuning import alternatives, finished_trials, ledger, subjects
 from pipelines.tuning.candidates import as_offered
-from pipelines.tuning.dry_build import Rehearsal
+from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.snapshot import Snapshot
 from tests.pipelines.fake_clone import doit
@@ -50,7 +50,7 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     # A build that wants as many has nothing to measure, and is exact whatever it chooses.
     done = doit("build", f"recipe={RECIPE}", "schedule.trials=2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^measuring +cached$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^measurements +cached$", done.stdout, re.MULTILINE), done.stdout
     assert lines() == kept
     done = doit("show", f"recipe={RECIPE}", "schedule.trials=2", "layer=layer1.0.conv1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,7 +100,7 @@ def test_what_was_measured_best_is_built() -> None:
             ]
         )
         tuned = Workshop(replace(made, snapshot=replace(made.snapshot, trials=1)))
-        tuned.produce(made.step("tuning"))
+        tuned.produce(made.step("scheduling"))
         assert subjects.running(tuned)[layer] == kernel
         assert subjects.orders(tuned)[layer] == "blocks_inner"
     # Without trials the ledger is not heeded.
@@ -140,7 +140,7 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verifying" in done.stdout and lines() == before
     tuned = Workshop(replace(built.plan, snapshot=replace(built.plan.snapshot, trials=1)))
-    schedules = tuned.load(tuned.plan.step("tuning")).values()
+    schedules = tuned.load(tuned.plan.step("scheduling")).values()
     chosen = [s for s in schedules if (s.get("rows"), s.get("threads")) == (3, 2)]
     # The other layer of this shape too.
     assert [schedule["order"] for schedule in chosen] == ["rows_inner"] * 2
@@ -150,7 +150,7 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_leaves_nothing_but_items() -> None:
+def test_a_dry_build_leaves_nothing_but_items() -> None:
     resolved = load.load_recipe(RECIPE)
     built = Workshop(plan.of(resolved))
     built.produce(built.plan.step("packaging"))
@@ -158,7 +158,7 @@ def test_a_rehearsal_leaves_nothing_but_items() -> None:
     subject = subjects.of(built)["layer1.0.conv1"]
     kernel = subject.kernel(subject.ranked()[-1])
     choices = {w.name: {"kernel": kernel, "order": None} for w in subject.workloads}
-    assert subjects.running(Rehearsal(built, choices))["layer1.0.conv1"] == kernel
+    assert subjects.running(DryBuild(built, choices))["layer1.0.conv1"] == kernel
     assert sorted((built.store.root / "bitpacking").iterdir()) == before
 
 

@@ -11,7 +11,7 @@ import pytest
 from hw.profile import Hardware
 from stages.kinds import Files
 from stages.options import PackageOptions
-from stages.packaging.program.program import Program
+from stages.packaging.program.kernel_program import Program
 from tests.stages.packaging.support import X86_64, assembled, make_golden, make_program
 from tests.targets import is_native
 
@@ -66,7 +66,7 @@ def check_trace(trace: Any, program: Program, threads: int, samples: int) -> Non
     runs = [event["name"] for event in slices if event["cat"] == "run"]
     assert runs == [f"sample {index}" for index in range(samples)]
     pictures = {event["name"] for event in slices if event["cat"] == "picture"}
-    several = range(program.pictures) if program.pictures > 1 else ()
+    several = range(program.images) if program.images > 1 else ()
     assert pictures == {f"picture {index}" for index in several}
     told = trace["otherData"]
     assert told["threads"] == threads

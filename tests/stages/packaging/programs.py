@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.graph import interpret
 from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model, Table
@@ -18,7 +18,7 @@ from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Layer
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.lowering import lower, row_of
-from stages.packaging.program.program import Call, Fallback, Program
+from stages.packaging.program.kernel_program import Call, Fallback, Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
 from tests.compiled import Library, Placed
@@ -40,7 +40,7 @@ def compile_program(
 ) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, memo, as_text)
 
 
@@ -59,7 +59,7 @@ def compile_at_once(
 def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     """The kernels of a packed model before they are compiled, by composite."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return {
         str(name.name_hint): lower(
             function, f"k_{name.name_hint}", schedules[name.name_hint], bodies, hardware
@@ -69,7 +69,7 @@ def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     }
 
 
-def put_together(function: Any, schedule: Table, hardware: Hardware) -> ComposedKernel:
+def compose(function: Any, schedule: Table, hardware: Hardware) -> ComposedKernel:
     """The parts that a composite's kernel is made of."""
     layer = Layer(function, schedule, hardware)
     by = row_of(layer).by
@@ -90,27 +90,27 @@ class Executor:
         AssertionError where a kernel writes into an input, a constant or outside its outputs.
         """
         program = self.program
-        runs = [self._run(program.calls_apart, s, tasks) for s in self._pictures(inputs)]
+        runs = [self._run(program.calls_per_image, s, tasks) for s in self._images(inputs)]
         found = runs[0]
-        if program.pictures > 1:
+        if program.images > 1:
             found = {key: np.concatenate([run[key] for run in runs]) for key in found}
         if program.together:
             collected = {key: value for key, value in found.items() if key[1] in program.collected}
-            found |= self._run(program.calls_together, collected, tasks)
+            found |= self._run(program.calls_per_batch, collected, tasks)
         return {spec.name: found["output", spec.name] for spec in program.outputs}
 
-    def _pictures(self, inputs: Mapping[str, Array]) -> list[dict[Key, Array]]:
-        """The inputs of every picture of a batch that was taken apart."""
+    def _images(self, inputs: Mapping[str, Array]) -> list[dict[Key, Array]]:
+        """The inputs of every image of a batch that was taken apart."""
         given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in self.program.inputs}
-        pictures = self.program.pictures
-        if pictures == 1:
+        images = self.program.images
+        if images == 1:
             return [given]
-        return [{key: x[at : at + 1] for key, x in given.items()} for at in range(pictures)]
+        return [{key: x[at : at + 1] for key, x in given.items()} for at in range(images)]
 
     def _run(
         self, calls: Sequence[Call], given: Mapping[Key, Array], tasks: int
     ) -> dict[Key, Array]:
-        """What the calls write, from inputs or from what pictures are collected in."""
+        """What the calls write, from inputs or from what images are collected in."""
         placed = self._place(calls, given, 0x5C)
         for call in calls:
             count = max(1, min(tasks, call.max_tasks))
@@ -123,8 +123,8 @@ class Executor:
 
     def written(self, inputs: Mapping[str, Array], tasks: int) -> list[list[Array]]:
         """Per call and task, which bytes of all its outputs (bool, joined) the task writes."""
-        calls = self.program.calls_apart
-        one = self._pictures(inputs)[0]
+        calls = self.program.calls_per_image
+        one = self._images(inputs)[0]
         fills = [self._place(calls, one, fill) for fill in (0x5C, 0xA3)]
         result = []
         for call in calls:
@@ -161,7 +161,7 @@ class Executor:
             garbage = np.full(size, fill, np.uint8)
             if slot.kind == "output":
                 spec = specs[slot.name]
-                is_share = program.pictures > 1 and slot.name not in program.outputs_together
+                is_share = program.images > 1 and slot.name not in program.outputs_per_batch
                 shape = (1, *spec.shape[1:]) if is_share else spec.shape
                 garbage = garbage.view(spec.dtype).reshape(shape)
             values[slot.kind, slot.name] = garbage

@@ -9,7 +9,7 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.layer_options import Algorithm
-from tests.stages.packaging.kernel_cases import Case, Net, options
+from tests.stages.packaging.level_net import Case, Net, options
 
 
 class RandomNet(Net):

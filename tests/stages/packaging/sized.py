@@ -18,9 +18,9 @@ from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.options import LegalizeOptions
 from stages.packaging.compiling.kernel_objects import ITEM
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import Net as Levels
+from tests.stages.packaging.integer_net import Net as Integers
+from tests.stages.packaging.level_net import Net as Levels
 from tests.stages.packaging.programs import Executor, compile_program
-from tests.stages.packaging.standalone.test_te_kernel import Net as Integers
 from tests.stages.pipeline import stages
 from tests.targets import AARCH64, AVX2, AVX512BW
 

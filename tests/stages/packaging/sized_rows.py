@@ -226,7 +226,7 @@ def perceptron(sized: Sized, key: str, size: int) -> Any:
     return sized.net.dense(y, f"{key}.c", partner(size), 1, "bipolar")
 
 
-def settled(sized: Sized, key: str, size: int) -> Any:
+def resummed(sized: Sized, key: str, size: int) -> Any:
     net = sized.net
     weight = net.constant(f"{key}.w", net.rng.normal(size=(partner(size), size, 1, 1)))
     y = net.op(op.nn.conv2d(sized.reals(key, 1, size, 1, 3), weight), f"{key}.f")
@@ -274,11 +274,11 @@ LEVELS = {
         ("bitserial_dense",), perceptron, ALIKE, "bitserial", is_integer=False
     ),
     "dense_looked_up": Row(("lookup_dense",), perceptron, ALIKE, "lookup", is_integer=False),
-    "settled": Row(("resum",), settled, EVERY, "mac8", is_integer=False),
+    "resummed": Row(("resum",), resummed, EVERY, "mac8", is_integer=False),
 }  # fmt: skip
 _OTHERS = {**PRODUCTS, **COLLECTED, **LEVELS}
 _BUILT = {operator for row in _OTHERS.values() for operator in row.operators}
-PLAIN = {name: example(name) for name in INTEGER if name not in _BUILT}
+SINGLE = {name: example(name) for name in INTEGER if name not in _BUILT}
 """Operators whose kernels are their own expressions."""
-ROWS = {**PLAIN, **_OTHERS}
+ROWS = {**SINGLE, **_OTHERS}
 """By name."""

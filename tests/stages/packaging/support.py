@@ -18,7 +18,7 @@ from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
 from stages.packaging.compiling.linker import default_cache
 from stages.packaging.files.package_files import assemble
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 
 X86_64 = Hardware(
     name="x86_64",

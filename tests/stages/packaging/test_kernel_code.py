@@ -13,7 +13,7 @@ from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, ZooOptions
 from tests.stages.importing.graphs import quantization
-from tests.stages.packaging.kernel_cases import BIT, MAC, Net
+from tests.stages.packaging.level_net import BIT, MAC, Net
 from tests.stages.packaging.listings import (
     calls,
     count,

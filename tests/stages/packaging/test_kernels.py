@@ -12,7 +12,7 @@ import pytest
 from hw import host
 from hw.profile import Hardware
 from pipelines.runners import choose
-from stages import packaging, synthesizing, tuning
+from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Golden, in_memory
@@ -22,17 +22,9 @@ from stages.packaging.compiling.object_file import ObjectFile
 from tests.compiled import Library
 from tests.kept import kept
 from tests.pool import PAGE
-from tests.stages.packaging.kernel_cases import (
-    BIT,
-    CASES,
-    GEOMETRIES,
-    MAC,
-    Case,
-    Geometry,
-    geometry,
-    pooled,
-    rounding,
-)
+from tests.stages.packaging.input_cases import pooled, rounding
+from tests.stages.packaging.kernel_cases import CASES, GEOMETRIES, Geometry, geometry
+from tests.stages.packaging.level_net import BIT, MAC, Case
 from tests.stages.packaging.programs import (
     Executor,
     assert_exact,
@@ -58,7 +50,11 @@ from tests.targets import (
 )
 
 Array = np.ndarray[Any, Any]
+
+
 X86 = (AVX512VNNI, AVX2, SSE2, AVX512BW, VNNI_256)
+
+
 ARM = (AARCH64, ARMV7)
 
 
@@ -77,8 +73,14 @@ IN_TURN = [
     pytest.param(name, in_turn(number), id=f"{name}-{in_turn(number).name}")
     for number, name in enumerate(CASES)
 ]
+
+
 KINDS = ("input", "sums", "levels", "signs", "average", "mean")
+
+
 WINDOWS = ((2, 2, 0), (3, 2, 1), (3, 1, (1, 0, 1, 1)))
+
+
 POOLS = [
     pytest.param(kind, window, hardware, id=f"{kind}-{window}-{hardware.name}")
     for i, kind in enumerate(KINDS)
@@ -169,9 +171,6 @@ def test_a_random_network(seed: int) -> None:
     check(RandomNet(seed).case(), in_turn(seed))
 
 
-# -- rounding --------------------------------------------------------------------------------
-
-
 def halves_and_neighbours() -> Array:
     """Quarters around zero, and the floats next to them, none of them below 2^-126."""
     exact = np.random.default_rng(2).integers(-16, 16, (1, 3, 6, 7)).astype(np.float32) / 8
@@ -206,9 +205,6 @@ def test_numbers_below_the_normal_ones_count(hardware: Hardware) -> None:
     tiny[0, 1] *= -1
     case = rounding("UP", tiny)
     assert_exact(case.model, case.inputs(), hardware, case.options, (1,))
-
-
-# -- memory ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,9 +249,6 @@ def assert_self_contained(objects: Mapping[str, bytes]) -> None:
         assert [f"{symbol}.o" for symbol in strong] == [file]
 
 
-# -- whole packages --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "hardware",
     (AVX2, *(pytest.param(h, marks=pytest.mark.slow) for h in (SSE2, AVX512VNNI, *ARM))),
@@ -273,7 +266,7 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
     files = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=hardware, memo=kept),
-        schedules=tuning.run(model=packed, hardware=hardware, choices={}),
+        schedules=scheduling.run(model=packed, hardware=hardware, choices={}),
         golden=Golden(*samples),
         options=PackageOptions(name="net"),
         hardware=hardware,
@@ -284,30 +277,3 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
             for _ in range(3):
                 outputs = runner.run(case.inputs(), threads)
                 assert outputs["y0"].tobytes() == expected["y0"].tobytes()
-
-
-# -- exactness is put to the test ------------------------------------------------------------
-
-
-def fused(x: Array, gain: Array, offset: Array) -> Array:
-    """`x * gain + offset` rounded once, as a fused multiply-add rounds."""
-    return (x.astype(np.float64) * gain + offset).astype(np.float32)
-
-
-def per_channel(case: Case, name: str) -> Array:
-    return case.model.params[name].reshape(1, -1, 1, 1)
-
-
-def test_a_fused_multiply_add_would_be_noticed_in_a_float_output() -> None:
-    case = CASES["float_output_chain"]()
-    outputs = interpret.run(case.model, case.inputs())
-    gain, offset = per_channel(case, "k"), per_channel(case, "b")
-    assert np.array_equal(outputs["y0"] * gain + offset, outputs["y1"])
-    assert np.mean(fused(outputs["y0"], gain, offset) != outputs["y1"]) > 0.05
-
-
-def test_a_fused_multiply_add_would_be_noticed_in_a_requantization() -> None:
-    case = CASES["requantize_at_ties"]()
-    outputs = interpret.run(case.model, case.inputs())
-    once = fused(outputs["y0"], per_channel(case, "gain"), per_channel(case, "offset"))
-    assert np.sum(np.clip(np.rint(once), 0, 255) != outputs["y1"]) >= 10

@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hw.profile import Hardware
-from stages import tuning
+from stages import scheduling
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
 from stages.packaging.emitting.composite import Layer
 from stages.packaging.lowering import TABLE, described
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.kernel_cases import residual_a2w1
+from tests.stages.packaging.level_net import BIT, MAC
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.standalone.test_computed_weights import product
-from tests.stages.packaging.standalone.test_te_kernel import Net
+from tests.stages.packaging.standalone.test_weight_packing import product
+from tests.stages.packaging.sums.convolution_nets import residual
 from tests.stages.packaging.sums.test_depthwise_levels import separable
-from tests.stages.packaging.sums.test_tile_order import residual
 from tests.stages.packaging.sums.test_winograd_floats import network
 from tests.targets import AMX, AVX2, AVX512VNNI
 
 
 def lowered(packed: Model, hardware: Hardware) -> Iterator[dict[str, str]]:
     """How the layers of a packed model are lowered."""
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     for binding, function in calls_of(packed):
         schedule = schedules[str(binding.value.op.name_hint)]
         yield described(Layer(function, schedule, hardware))
@@ -53,41 +54,54 @@ def levels(channels: int) -> Model:
 
 
 KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
-    "of integers": (quantized, AVX512VNNI, {"row": "product of bytes", "finisher": "Lanes"}),
-    "depthwise": (depthwise, AVX512VNNI, {"row": "depthwise", "reads": "Taps", "sums": "ATile"}),
+    "of integers": (
+        quantized,
+        AVX512VNNI,
+        {"row": "linear layer of bytes", "finisher": "ChannelVectors"},
+    ),
+    "depthwise": (
+        depthwise,
+        AVX512VNNI,
+        {"row": "depthwise", "reads": "DepthwiseTaps", "sums": "InTileFunction"},
+    ),
     "depthwise of levels": (
         of_levels,
         AVX2,
-        {"row": "depthwise", "reads": "Taps", "sums": "ATile", "finisher": "Lanes"},
+        {
+            "row": "depthwise",
+            "reads": "DepthwiseTaps",
+            "sums": "InTileFunction",
+            "finisher": "ChannelVectors",
+        },
     ),
     "bits with thresholds": (
         lambda: residual_a2w1().model,
         AVX2,
-        {"row": "product of floats, of bits, or looked up", "finisher": "Lanes"},
+        {"row": "linear layer of floats, of bits, or by LUT", "finisher": "ChannelVectors"},
     ),
     "levels by tiles": (
         lambda: levels(64),
         AMX,
-        {"row": "levels by matrix tiles", "finisher": "Blocks"},
+        {"row": "levels by matrix tiles", "finisher": "ChannelBlocks"},
     ),
     "levels by tiles, not whole blocks": (
         lambda: levels(48),
         AMX,
-        {"row": "product by matrix tiles", "finisher": "Lanes"},
+        {"row": "linear layer by matrix tiles", "finisher": "ChannelVectors"},
     ),
-    "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
+    "tiles": (quantized, AMX, {"row": "linear layer by matrix tiles", "sums": "InMatrixTiles"}),
     "batched": (
         lambda: product((9, 64, 33)),
         AVX2,
-        {"row": "batched product", "work": "Rows", "finisher": "Lanes"},
+        {"row": "batched linear layer", "work": "OutputRows", "finisher": "ChannelVectors"},
     ),
     "of floats": (
         lambda: network((1, 8, 9, 9), 8)[1],
         AVX2,
         {
-            "row": "product of floats, of bits, or looked up",
+            "row": "linear layer of floats, of bits, or by LUT",
             "reads": "Windows",
-            "finisher": "Lanes",
+            "finisher": "ChannelVectors",
         },
     ),
 }

@@ -10,14 +10,15 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.compiling.kernel_objects import HELPER, ITEM
-from stages.packaging.program.program import Program, Slot
+from stages.packaging.program.kernel_program import Program, Slot
 from stages.packaging.program_builder import program_of
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options
+from tests.stages.packaging.kernel_cases import CASES
+from tests.stages.packaging.level_net import BIT, Net, options
 from tests.stages.packaging.programs import pack
 from tests.targets import AARCH64, ARMV7, SSE2
 
@@ -38,7 +39,7 @@ def linearize(
 
     packed = pack(model, hardware, choice)
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, memo), asked
 
 

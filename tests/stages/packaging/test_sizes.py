@@ -13,13 +13,13 @@ from hw.profile import Hardware
 from stages.dialect.names import PREFIX
 from stages.dialect.operators import OPERATORS
 from tests.stages.packaging.sized import SIZES, TARGETS, algorithms, differences, network
-from tests.stages.packaging.sized_rows import COLLECTED, EVERY, LEVELS, PLAIN, PRODUCTS, ROWS
+from tests.stages.packaging.sized_rows import COLLECTED, EVERY, LEVELS, PRODUCTS, ROWS, SINGLE
 from tests.targets import I8MM, skip_unless_runnable
 
 SHARE = 15
 """Rows of operators that are one network."""
 NAMES = list(ROWS)
-_SHARES = [list(PLAIN)[at : at + SHARE] for at in range(0, len(PLAIN), SHARE)]
+_SHARES = [list(SINGLE)[at : at + SHARE] for at in range(0, len(SINGLE), SHARE)]
 GROUPS = {f"{share[0]} to {share[-1]}": share for share in _SHARES}
 GROUPS |= {"products": list(PRODUCTS), "collected": list(COLLECTED), "levels": list(LEVELS)}
 MATRICES = ["convolved", "dense", "batched"]

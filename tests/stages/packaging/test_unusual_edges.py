@@ -9,7 +9,7 @@ from hw.profile import Hardware
 from stages.kinds import Golden
 from stages.options import LegalizeOptions
 from stages.packaging.files.golden_file import read_golden, write_golden
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, assert_exact
 from tests.stages.pipeline import algorithm, random_inputs

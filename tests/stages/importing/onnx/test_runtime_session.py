@@ -175,7 +175,7 @@ def test_float_sums_in_front_of_a_dynamic_quantizer(first: str, is_close: bool) 
 def test_import_says_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipelines.places.RECIPES", tmp_path)
+    monkeypatch.setattr("pipelines.work_folder.RECIPES", tmp_path)
     for name, source in {
         "weights": product(*WEIGHTS["one scale"]), "dynamic": dynamic("MatMul")
     }.items():  # fmt: skip

@@ -10,10 +10,10 @@ import yaml
 from hw import host
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.packaging.c_source.features import CHECKS, needed
+from stages.packaging.c_source.features import CHECKS, needed_features
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
 
-BOARDS = Path(__file__).parents[3] / "hw" / "boards"
+BOARDS = Path(__file__).parents[4] / "hw" / "boards"
 
 
 def changed(hardware: Hardware, **changes: object) -> Hardware:
@@ -21,10 +21,10 @@ def changed(hardware: Hardware, **changes: object) -> Hardware:
 
 
 def test_what_a_cpu_brings_is_needed_too() -> None:
-    assert needed(X86_64) == ("sse2",)
-    assert needed(AARCH64) == ("neon",)
-    assert needed(ARMV7) == ("crc", "hwdiv-arm", "neon", "vfp4")
-    haswell = needed(changed(X86_64, cpu="haswell", features=("+avx512f",)))
+    assert needed_features(X86_64) == ("sse2",)
+    assert needed_features(AARCH64) == ("neon",)
+    assert needed_features(ARMV7) == ("crc", "hwdiv-arm", "neon", "vfp4")
+    haswell = needed_features(changed(X86_64, cpu="haswell", features=("+avx512f",)))
     assert {"avx2", "fma", "popcnt", "avx512f"} <= set(haswell)
     assert list(haswell) == sorted(haswell)
 
@@ -42,11 +42,11 @@ def test_every_board_has_an_answer(path: Path) -> None:
     base = {"x86_64": X86_64, "aarch64": AARCH64, "armv7": ARMV7}[board["architecture"]]
     features = tuple(board.get("features", ()))
     hardware = changed(base, cpu=board["cpu"], core=board["core"], features=features)
-    assert set(needed(hardware)) <= CHECKS[hardware.architecture].keys()
+    assert set(needed_features(hardware)) <= CHECKS[hardware.architecture].keys()
 
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(StageError, match="cannot tell which features the processor 'znver9'"):
-        needed(changed(X86_64, cpu="znver9"))
+        needed_features(changed(X86_64, cpu="znver9"))
     with pytest.raises(StageError, match="cannot ask a processor for the feature 'warp'"):
-        needed(changed(X86_64, features=("+warp",)))
+        needed_features(changed(X86_64, features=("+warp",)))

@@ -15,10 +15,10 @@ from stages.kernels.signature import ALIGNMENT
 from stages.numerics.qonnx_operators import ROUNDING
 from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.c_source.kernel_calls import comment
-from stages.packaging.emitting.kernel import Few
+from stages.packaging.emitting.kernel import FewThreads
 from stages.packaging.files.header import ROUNDED, header_source
 from stages.packaging.program.arena import SLACK, plan
-from stages.packaging.program.constants import pack_constants
+from stages.packaging.program.packed_constants import pack_constants
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 
@@ -32,7 +32,7 @@ def test_graph_source_is_as_agreed() -> None:
 def test_few_threads_split_a_call_into_fewer_tasks() -> None:
     program = make_program(X86_64)
     first, *others = program.calls
-    call = replace(first, max_tasks=8, few=Few(threads=2, tasks=3))
+    call = replace(first, max_tasks=8, few=FewThreads(threads=2, tasks=3))
     text = graph_source(
         replace(program, calls=(call, *others)), plan(program), pack_constants(program), X86_64
     )

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from hw.profile import Hardware
-from stages.packaging.compiling.assembly import processor, renamed, tidied
+from stages.packaging.compiling.assembly import assembler_architecture, renamed, tidied
 from stages.packaging.compiling.linker import Linker, default_cache
 from tests.comparing.instructions import split
-from tests.stages.packaging.kernel_cases import BIT, CASES
+from tests.stages.packaging.kernel_cases import CASES
+from tests.stages.packaging.level_net import BIT
 from tests.stages.packaging.programs import compile_at_once, compile_program, pack
 from tests.targets import AARCH64, AMX_GFNI, ARMV7, AVXVNNI, DOTPROD, I8MM, SSE2
 
@@ -109,7 +110,7 @@ def test_own_symbols_are_renamed_and_hidden_and_no_others() -> None:
 
 
 def test_an_architecture_is_named_where_assemblers_need_one() -> None:
-    assert [processor(each) for each in (SSE2, ARMV7, AARCH64, DOTPROD, I8MM)] == [
+    assert [assembler_architecture(each) for each in (SSE2, ARMV7, AARCH64, DOTPROD, I8MM)] == [
         *("", "", "armv8-a", "armv8.2-a+dotprod+fp16", "armv8.2-a+dotprod+fp16+i8mm"),
     ]
 

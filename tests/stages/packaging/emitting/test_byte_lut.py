@@ -15,11 +15,19 @@ from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.numerics import linear_quantizers, onnx_elementwise, rescale
-from stages.packaging.emitting.byte_lut import looks_up
+from stages.packaging.emitting.byte_lut import has_byte_lut
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.listings import count, innermost_loops, listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, AVX512VBMI, SSE2, skip_unless_runnable
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    AVX512VBMI,
+    SSE2,
+    skip_unless_runnable,
+)
 
 PROFILES = [
     SSE2,
@@ -209,5 +217,5 @@ def test_bytes_of_other_positions_are_not_the_same() -> None:
 
 def test_which_sets_look_up_registers() -> None:
     profiles = (SSE2, AVX2, AVX512BW, AVX512VBMI, AARCH64, ARMV7)
-    found = [p.name for p in profiles if looks_up(isa_of(p))]
+    found = [p.name for p in profiles if has_byte_lut(isa_of(p))]
     assert found == [AVX2.name, AVX512BW.name, AVX512VBMI.name, AARCH64.name]

@@ -11,14 +11,14 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.packaging.epilogues.block_vectors import Vectors
-from stages.packaging.epilogues.saturation import SATURATED, packs, saturating_text
+from stages.packaging.epilogues.block_vectors import BlockVectors
+from stages.packaging.epilogues.saturation import SATURATED, has_saturating_pack, saturating_text
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
 
 Array = np.ndarray[Any, Any]
-Emit = Callable[[Vectors, str], str]
+Emit = Callable[[BlockVectors, str], str]
 EVERY = pytest.mark.parametrize(
     "hardware", (SSE2, AVX2, AVX512BW, AARCH64, ARMV7), ids=lambda item: item.name
 )
@@ -39,7 +39,7 @@ def results(
 ) -> Array:
     """What `emit` makes of a block, part by part; `kinds` are attributes of Vectors."""
     skip_unless_runnable(hardware)
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     before, after = (getattr(code, kind) for kind in kinds)
     size = np.dtype(dtype).itemsize
     for first in range(0, BLOCK, code.count):
@@ -57,14 +57,14 @@ def results(
 
 def test_integers_saturate_to_words() -> None:
     source = edges(-32768, 32767)
-    found = results(AVX512BW, Vectors.saturated, ("ints", "words"), source, np.int16)
+    found = results(AVX512BW, BlockVectors.saturated, ("ints", "words"), source, np.int16)
     np.testing.assert_array_equal(found, source.clip(-32768, 32767))
 
 
 def words(hardware: Hardware, emit: Emit, source: Array) -> int:
     """The i32 that `emit` makes of parts of a block of bytes, the first part lowest."""
     skip_unless_runnable(hardware)
-    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    code = BlockVectors(hardware.architecture, isa_of(hardware).lanes)
     for first in range(0, BLOCK, code.count):
         word = emit(code, code.load(code.bytes, "%from", 1, first))
         code.store("i32", word, "%to", 4, first // 4)
@@ -84,7 +84,7 @@ def test_blocks_are_packed(bounds: tuple[int, int], kind: str) -> None:
     """From integers of 32 bits, or of 16."""
     dtype = np.int8 if bounds[0] else np.uint8
 
-    def emit(code: Vectors, value: str) -> str:
+    def emit(code: BlockVectors, value: str) -> str:
         if kind == "words":
             value = code.saturated(value)
         return code.packed(value, getattr(code, kind), bounds)
@@ -98,7 +98,7 @@ def test_blocks_are_packed(bounds: tuple[int, int], kind: str) -> None:
 def test_masks_become_words(hardware: Hardware) -> None:
     """The bits of a block's bytes, those that are not 0."""
 
-    def emit(code: Vectors, value: str) -> str:
+    def emit(code: BlockVectors, value: str) -> str:
         return code.mask_word(code.nonzero(code.bytes, value), code.count)
 
     source = np.random.default_rng(0).integers(0, 3, BLOCK).astype(np.uint8)
@@ -120,5 +120,5 @@ def test_the_function_that_saturates(dtype: str) -> None:
 
 
 def test_only_registers_of_sixteen_lanes_are_packed() -> None:
-    assert packs(isa_of(AVX512BW))
-    assert not any(packs(isa_of(other)) for other in (SSE2, AVX2, AARCH64, ARMV7))
+    assert has_saturating_pack(isa_of(AVX512BW))
+    assert not any(has_saturating_pack(isa_of(other)) for other in (SSE2, AVX2, AARCH64, ARMV7))

@@ -19,7 +19,7 @@ from stages.kernels import packed_edges
 from stages.kernels.llvm import FunctionText
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.emitting.vector_loops import vectorizes
+from stages.packaging.emitting.vector_loops import is_vectorizable
 from stages.packaging.epilogues import vector_finisher
 from stages.packaging.epilogues.channel_blocks import Epilogue
 from stages.packaging.epilogues.threshold_counts import FEW
@@ -65,7 +65,7 @@ def test_epilogues_are_vectors(hardware: Hardware, monkeypatch: pytest.MonkeyPat
     def with_vectors(made: Callable[[Any], Kernel], hardware: Hardware) -> Kernel:
         kernel = made(T.vectorized)
         functions = (kernel.function, *(helper.function for helper in kernel.helpers))
-        assert all(vectorizes(function, hardware) for function in functions)
+        assert all(is_vectorizable(function, hardware) for function in functions)
         return kernel
 
     monkeypatch.setattr(vector_finisher, "with_vectors", with_vectors)

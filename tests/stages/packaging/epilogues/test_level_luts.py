@@ -13,7 +13,7 @@ from stages.codegen import compile_object
 from stages.kernels.lut import ENTRIES, pack_lut
 from stages.layer_options import Encoding
 from stages.packaging.emitting.halo import fills_of
-from stages.packaging.epilogues.block_vectors import BYTES, HALF, Vectors
+from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 from stages.packaging.epilogues.level_packing import entries
 from tests.compiled import Library
 from tests.hw.isa_code import caller
@@ -22,13 +22,13 @@ from tests.stages.pipeline import algorithm, assert_stages_agree
 from tests.stages.test_bitpacking import every_reader
 from tests.targets import AARCH64, AVX2, AVX512BW, skip_unless_runnable
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FORMS = [(bits, balanced) for bits in (1, 2, 3) for balanced in (False, True)]
 
 
 def function(bits: int, balanced: bool, hardware: Hardware) -> Any:
     """A function from the levels of 16 channels to their tables."""
-    code = Vectors(hardware.architecture)
+    code = BlockVectors(hardware.architecture)
     levels = code.load(BYTES, "%levels", 1)
     for number, table in enumerate(entries(code, levels, bits, balanced)):
         code.store(BYTES, table, "%tables", 1, number * ENTRIES)

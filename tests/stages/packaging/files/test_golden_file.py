@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stages.errors import StageError
 from stages.kinds import Golden
 from stages.packaging.files.golden_file import read_golden, write_golden
-from stages.packaging.program.program import TensorSpec
+from stages.packaging.program.kernel_program import TensorSpec
 
 DTYPES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
 

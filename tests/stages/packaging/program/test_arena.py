@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stages.kernels.signature import ALIGNMENT
 from stages.packaging.program.arena import SLACK, Item, align, lifetimes, place, plan
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 
 
 @st.composite
@@ -91,7 +91,7 @@ def test_each_thread_adds_one_slice_of_scratch() -> None:
 
 
 @given(st.integers(2, 12), st.data())
-def test_what_is_collected_outlasts_the_buffers_of_single_pictures(
+def test_what_is_collected_outlasts_the_buffers_of_single_images(
     length: int, data: st.DataObject
 ) -> None:
     one, together = chain(length), data.draw(st.integers(1, length - 1))
@@ -100,17 +100,17 @@ def test_what_is_collected_outlasts_the_buffers_of_single_pictures(
         one,
         inputs=(TensorSpec("x", "uint8", (3, 100)),),
         buffers={**one.buffers, collected: 3 * 960},
-        pictures=3,
+        images=3,
         together=together,
     )
     arena = plan(program)
     first = arena.offsets["buffer", collected]
     behind = first + 3 * 960
-    for call in program.calls_apart:
+    for call in program.calls_per_image:
         for slot in (*call.reads, *call.writes):
             if slot.name != collected:
                 assert arena.offsets[slot.kind, slot.name] >= arena.begin >= behind
-    for call in program.calls_together:
+    for call in program.calls_per_batch:
         ends = [
             arena.offsets[slot.kind, slot.name] + program.size(slot)
             for slot in (*call.reads, *call.writes)

@@ -1,4 +1,4 @@
-"""Batches that are cut anywhere: for each picture up to there, for all of them from there on."""
+"""Batches that are cut anywhere: for each image up to there, for all of them from there on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cuts() -> list[int]:
 
 @pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda profile: profile.name)
 @pytest.mark.parametrize("place", range(6))
-def test_pictures_that_are_collected_anywhere_give_the_same(
+def test_images_that_are_collected_anywhere_give_the_same(
     place: int, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_unless_runnable(hardware)
@@ -44,6 +44,6 @@ def test_pictures_that_are_collected_anywhere_give_the_same(
     monkeypatch.setattr(split_batch, "first_together", lambda *_: first)
     given = np.random.default_rng(0).integers(0, 256, (BATCH, 3, 16, 16)).astype(np.float32) / 256
     packed, program = assert_exact(block(), {"data": given}, hardware)
-    assert pictures_of(packed) == program.pictures == BATCH
+    assert pictures_of(packed) == program.images == BATCH
     assert len(program.calls) > program.together > 0
     assert program.collected

@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages import synthesizing, tuning
+from stages import scheduling, synthesizing
 from stages.errors import StageError
 from stages.packaging.program.arena import SLACK, plan
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 from stages.packaging.program.memory_check import SYSTEM_MIB, check_fits, need_of
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
 from stages.packaging.program_builder import program_of
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import MAC, Net
+from tests.stages.packaging.level_net import MAC, Net
 from tests.stages.packaging.programs import pack
 from tests.targets import SSE2
 
@@ -32,12 +32,12 @@ def board(memory_mib: int | None, threads: int = 1, hardware: Hardware = SSE2) -
     return hardware.model_copy(update={"memory_mib": memory_mib, "threads": threads})
 
 
-def program(weights: int, scratch: int = 0, hidden: int = 64, pictures: int = 1) -> Program:
+def program(weights: int, scratch: int = 0, hidden: int = 64, images: int = 1) -> Program:
     """Two calls with a buffer between them; so many bytes of constants, scratch and the buffer."""
     x, b, y = Slot("input", "x"), Slot("buffer", "b"), Slot("output", "y")
     return Program(
-        inputs=(TensorSpec("x", "uint8", (pictures, 64)),),
-        outputs=(TensorSpec("y", "uint8", (pictures, 64)),),
+        inputs=(TensorSpec("x", "uint8", (images, 64)),),
+        outputs=(TensorSpec("y", "uint8", (images, 64)),),
         buffers={"b": hidden},
         constants={"w": np.broadcast_to(np.uint8(0), (weights,))},
         calls=(
@@ -45,7 +45,7 @@ def program(weights: int, scratch: int = 0, hidden: int = 64, pictures: int = 1)
             Call("g", "last", (b,), (y,), 0, 4),
         ),
         objects={},
-        pictures=pictures,
+        images=images,
     )
 
 
@@ -106,7 +106,7 @@ def test_boards_without_memory_refuse_nothing() -> None:
 
 
 def test_threads_take_scratch_each_and_of_a_batch_buffers() -> None:
-    made = program(64, scratch=MIB, hidden=MIB, pictures=2)
+    made = program(64, scratch=MIB, hidden=MIB, images=2)
     one, two, three = (need_of(made, threads) for threads in (1, 2, 3))
     assert [need.scratch for need in (one, two, three)] == [10, 20, 30]
     assert one.buffers < two.buffers and three.buffers == one.buffers
@@ -117,7 +117,7 @@ def test_nothing_is_compiled_of_what_is_refused() -> None:
     net = Net((1, 64, 12, 12))
     packed = pack(net.model(net.conv(net.quant(net.x, "a", 8, 0.5), "c", 256)), SSE2, MAC)
     bodies = synthesizing.run(model=packed, hardware=SSE2, memo=kept)
-    schedules = tuning.run(model=packed, hardware=SSE2, choices={})
+    schedules = scheduling.run(model=packed, hardware=SSE2, choices={})
     asked: list[str] = []
 
     def memo(kind: str, _problem: Mapping[str, object], _build: Callable[[], bytes]) -> bytes:

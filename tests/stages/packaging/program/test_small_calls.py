@@ -12,8 +12,8 @@ from hw.profile import Hardware
 from stages.dialect import integer
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operation_counts import macs_of, values_of
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack, uncompiled_program
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, AVX2, AVX512BW
 
 op = relax.op

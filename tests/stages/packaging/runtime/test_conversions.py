@@ -12,7 +12,7 @@ from pipelines.runners.package import open_package
 from stages.codegen import caller, compile_object
 from stages.kinds import Golden
 from stages.options import PackageOptions
-from stages.packaging.program.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program.kernel_program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import ARMV7, assembled, write
 
 pytest.importorskip("unicorn", reason="needs the extra 'emulator'")

@@ -15,9 +15,9 @@ from hw.profile import Hardware
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
 from stages.kinds import Golden
 from stages.options import PackageOptions
-from tests.stages.packaging.files.test_client_files import imported
+from tests.stages.packaging.files.clients import imported
 from tests.stages.packaging.profiled import NAMES, check_trace, native, profiled, toy_program
-from tests.stages.packaging.runtime.test_runtime import run_program
+from tests.stages.packaging.runtime.loaded import run_program
 from tests.stages.packaging.support import (
     AARCH64,
     ARMV7,

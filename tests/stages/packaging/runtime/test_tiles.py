@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 
 from hw import host
-from stages import packaging, synthesizing, tuning
+from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
-from stages.packaging.c_source.features import needed
+from stages.packaging.c_source.features import needed_features
 from stages.packaging.c_source.graph_source import graph_source
 from stages.packaging.compiling.linker import Linker
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program.arena import plan
-from stages.packaging.program.constants import pack_constants
-from stages.packaging.program.program import Call
+from stages.packaging.program.kernel_program import Call
+from stages.packaging.program.packed_constants import pack_constants
 from tests import tiles
 from tests.kept import kept
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import pack, uncompiled_program
-from tests.stages.packaging.runtime.test_runtime import Loaded, memory
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import residual
+from tests.stages.packaging.runtime.loaded import Loaded, memory
+from tests.stages.packaging.sums.convolution_nets import residual
 from tests.stages.packaging.support import copy_runtime, write, zig
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 
@@ -44,7 +44,7 @@ def built() -> tuple[Files, dict[str, np.ndarray], dict[str, np.ndarray]]:
     made = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=AMX, memo=kept),
-        schedules=tuning.run(model=packed, hardware=AMX, choices={}),
+        schedules=scheduling.run(model=packed, hardware=AMX, choices={}),
         golden=golden,
         options=PackageOptions(name="tiled", formats=("shared",)),
         hardware=AMX,
@@ -112,7 +112,7 @@ def _asks(text: str, call: Call) -> bool:
 
 
 def test_a_package_does_not_refuse_processors_without_tiles() -> None:
-    assert needed(AMX) == needed(AVX512VNNI)
+    assert needed_features(AMX) == needed_features(AVX512VNNI)
 
 
 def test_the_runtime_is_granted_what_the_host_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of few channels become words on their way in, whatever they come as."""
+"""Images of few channels become words on their way in, whatever they come as."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stages.dialect import integer
 from stages.kinds import Model
 from stages.numerics import linear_quantizers
 from tests.stages.networks import SourceNet
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import algorithm, random_inputs
 from tests.targets import (
     AARCH64,
@@ -36,7 +36,7 @@ TARGETS = pytest.mark.parametrize(
 )
 CASES = st.fixed_dictionaries(
     {
-        "pictures": st.sampled_from([1, 3]),
+        "images": st.sampled_from([1, 3]),
         "channels": st.integers(1, 4),
         "size": st.tuples(st.integers(1, 5), st.integers(1, 37)),
         "padding": st.lists(st.integers(0, 2), min_size=4, max_size=4),
@@ -49,7 +49,7 @@ CASES = st.fixed_dictionaries(
 def network(case: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
     """A convolution of what the user hands in: floats or bytes, in planes or pixels."""
     (height, width), channels = case["size"], case["channels"]
-    shape = (case["pictures"], height, width, channels)
+    shape = (case["images"], height, width, channels)
     shape = tuple(shape[axis] for axis in (0, 3, 1, 2)) if case["is_planar"] else shape
     net = Net(shape, "float32" if case["is_float"] else "uint8")
     x, inputs = net.x, {}
@@ -67,7 +67,7 @@ def network(case: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
 
 QUANTIZATION = (("scale", np.float32(0.03)), ("point", np.uint8(77)))
 CASE: dict[str, Any] = {
-    "pictures": 1, "channels": 3, "size": (4, 21), "padding": [1, 2, 0, 1], "is_float": True,
+    "images": 1, "channels": 3, "size": (4, 21), "padding": [1, 2, 0, 1], "is_float": True,
     "is_planar": True,
 }  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_signed_bytes_are_made_unsigned_where_they_are_quantized(hardware: Hardw
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(case=CASES)
-def test_any_picture(case: dict[str, Any]) -> None:
+def test_any_image(case: dict[str, Any]) -> None:
     hardware = next(h for h in (AVX512BW, AVX2, SSE2, AARCH64) if not obstacle(h))
     assert_exact(*network(case), hardware)
 
@@ -112,13 +112,13 @@ def test_any_picture(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("hardware", (AMX, AVX512BW), ids=lambda item: item.name)
 @pytest.mark.parametrize("kernel", (3, 6, 7))
 @pytest.mark.parametrize("padding", ([3, 3, 3, 3], [0, 1, 1, 0], [1, 0, 2, 1]))
-@pytest.mark.parametrize("pictures", (1, 2))
+@pytest.mark.parametrize("images", (1, 2))
 def test_rows_are_stacked_for_matrix_tiles(
-    hardware: Hardware, kernel: int, padding: list[int], pictures: int
+    hardware: Hardware, kernel: int, padding: list[int], images: int
 ) -> None:
     """Of windows that move by two rows; some of both lie in the halo, and some below."""
     skip_unless_runnable(hardware)
-    shape = (pictures, 3, 21, 33)
+    shape = (images, 3, 21, 33)
     net = Net(shape, "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
@@ -143,7 +143,7 @@ def test_rows_are_stacked_by_two_whatever_else(strides: list[int]) -> None:
 
 
 def stem_with_quantizers(size: tuple[int, int]) -> Model:
-    """A 7x7 convolution of a picture of three colours, in 8 bits."""
+    """A 7x7 convolution of an image of three colours, in 8 bits."""
     source = SourceNet((1, 3, *size))
     data = source.quant(source.x, "data", 8, 0.5)
     weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
@@ -169,14 +169,14 @@ LYING = [("rgb", True), ("rgb", False), ("rgb odd", False), ("grey", False), ("t
 
 @TARGETS
 @pytest.mark.parametrize(("kind", "is_planar"), LYING)
-@pytest.mark.parametrize("pictures", (1, 2))
+@pytest.mark.parametrize("images", (1, 2))
 def test_pixels_lie_close_together(
-    kind: str, is_planar: bool, pictures: int, hardware: Hardware
+    kind: str, is_planar: bool, images: int, hardware: Hardware
 ) -> None:
-    """The last words of a row of a window go on into the next pixel, or past the picture."""
+    """The last words of a row of a window go on into the next pixel, or past the image."""
     skip_unless_runnable(hardware)
     channels, window, strides = CLOSE[kind]
-    shape = (pictures, channels, 12, 19) if is_planar else (pictures, 12, 19, channels)
+    shape = (images, channels, 12, 19) if is_planar else (images, 12, 19, channels)
     net = Net(shape, "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
@@ -230,7 +230,7 @@ def test_what_others_read_too_is_computed_once() -> None:
 
 @TARGETS
 @pytest.mark.parametrize("channels", [1, 3, 4, 7])
-def test_pictures_of_models_with_quantizers(channels: int, hardware: Hardware) -> None:
+def test_images_of_models_with_quantizers(channels: int, hardware: Hardware) -> None:
     """More than four channels keep the kernel that they had."""
     skip_unless_runnable(hardware)
     net = SourceNet((1, channels, 9, 11))
@@ -240,8 +240,8 @@ def test_pictures_of_models_with_quantizers(channels: int, hardware: Hardware) -
 
 
 @TARGETS
-def test_a_picture_that_is_computed_may_lie_as_it_is_read(hardware: Hardware) -> None:
-    """One channel and no halo: what quantizes the picture writes what the layer reads."""
+def test_a_image_that_is_computed_may_lie_as_it_is_read(hardware: Hardware) -> None:
+    """One channel and no halo: what quantizes the image writes what the layer reads."""
     skip_unless_runnable(hardware)
     net = Net((1, 12, 19, 1), "float32")
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)

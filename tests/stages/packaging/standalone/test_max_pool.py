@@ -15,9 +15,9 @@ from stages.graph.bindings import calls_of
 from stages.graph.composites import max_pool_of
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle, skip_unless_runnable
 
 TARGETS = pytest.mark.parametrize(
@@ -25,7 +25,7 @@ TARGETS = pytest.mark.parametrize(
 )
 CASES = st.fixed_dictionaries(
     {
-        "pictures": st.sampled_from([1, 2]),
+        "images": st.sampled_from([1, 2]),
         "size": st.tuples(st.integers(3, 7), st.integers(3, 9)),
         "channels": st.sampled_from([8, 24, 32, 72]),
         "kernel": st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -35,7 +35,7 @@ CASES = st.fixed_dictionaries(
     }
 )
 CASE: dict[str, Any] = {
-    "pictures": 1, "size": (6, 7), "channels": 72, "kernel": (3, 3), "strides": (2, 2),
+    "images": 1, "size": (6, 7), "channels": 72, "kernel": (3, 3), "strides": (2, 2),
     "is_signed": False, "readers": "both",
 }  # fmt: skip
 
@@ -43,7 +43,7 @@ CASE: dict[str, Any] = {
 def network(case: dict[str, Any]) -> tuple[Net, Model]:
     """A pool read by a convolution whose windows reach beyond it, one of 1x1, both, or the user."""
     net = Net(
-        (case["pictures"], *case["size"], case["channels"]),
+        (case["images"], *case["size"], case["channels"]),
         "int8" if case["is_signed"] else "uint8",
     )
     padding = [size // 2 for size in case["kernel"]] * 2
@@ -59,7 +59,7 @@ def network(case: dict[str, Any]) -> tuple[Net, Model]:
 
 @TARGETS
 def test_a_pool_writes_the_halo_that_all_its_readers_take(hardware: Hardware) -> None:
-    """What reads the picture alone finds it in the same memory."""
+    """What reads the image alone finds it in the same memory."""
     skip_unless_runnable(hardware)
     net, model = network(CASE)
     packed, program = assert_exact(model, net.inputs(), hardware, MAC)

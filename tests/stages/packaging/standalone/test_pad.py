@@ -13,8 +13,8 @@ from hw.profile import Hardware
 from stages.graph.bindings import calls_of
 from stages.graph.composites import pad_of
 from stages.kinds import Model
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle, skip_unless_runnable
 
 op = relax.op

@@ -12,8 +12,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
 
 Array = np.ndarray[Any, Any]

@@ -12,8 +12,8 @@ from hw.profile import Hardware
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
 from stages.packaging.standalone.row_sums import is_row_sum
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, AVX2, SSE2, skip_unless_runnable
 
 op = relax.op

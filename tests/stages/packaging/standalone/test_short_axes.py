@@ -12,9 +12,10 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.graph.builder import FunctionBuilder
 from stages.packaging.standalone.te_kernel import tensor_function
-from stages.packaging.standalone.te_schedule import LEAST, scheduled
+from stages.packaging.standalone.te_loops import LEAST
+from stages.packaging.standalone.te_schedule import scheduled
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, AVX2, AVX512BW, skip_unless_runnable
 
 op = relax.op

@@ -14,8 +14,8 @@ from stages.numerics import linear_quantizers, onnx_luts
 from stages.numerics.float_softmax import softmax
 from stages.numerics.onnx_layers import qlinear_softmax
 from stages.packaging.standalone.softmax_rows import MOST
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AARCH64, AVX2, AVX512BW, SSE2, skip_unless_runnable
 
 EVERY = pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from stages.kinds import Model
 from tests.stages.dialect.examples import ALL
 from tests.stages.dialect.test_relax_numpy import CASES, network
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.sized_rows import NARROW, PLAIN
+from tests.stages.packaging.sized_rows import NARROW, SINGLE
 from tests.targets import AARCH64, AVX2, skip_unless_runnable
 
 HARDWARE = AVX2 if platform.machine() == "x86_64" else AARCH64
@@ -34,11 +34,11 @@ def is_package(name: str) -> bool:
     return has_types and is_kernel
 
 
-COMPILED = [name for name in ALL if name not in PLAIN and is_package(name)]
+COMPILED = [name for name in ALL if name not in SINGLE and is_package(name)]
 """Those that `test_sizes` does not compile as they stand here."""
 
 
-def plain(model: Model) -> Model:
+def as_te_composite(model: Model) -> Model:
     """The same model as an importer of integer networks gives it."""
     main, builder = model.module["main"], ModelBuilder()
     count = int(main.attrs["num_input"])
@@ -61,7 +61,7 @@ def plain(model: Model) -> Model:
 def test_operators_of_the_dialect(name: str) -> None:
     skip_unless_runnable(HARDWARE)
     example = ALL[name]
-    assert_exact(plain(example.model()), {"a0": example.operands[0][0]}, HARDWARE)
+    assert_exact(as_te_composite(example.model()), {"a0": example.operands[0][0]}, HARDWARE)
 
 
 @pytest.mark.slow
@@ -69,4 +69,4 @@ def test_operators_of_the_dialect(name: str) -> None:
 def test_operators_of_relax(name: str) -> None:
     skip_unless_runnable(HARDWARE)
     x, w, build = CASES[name]
-    assert_exact(plain(network(x, w, build)), {"x": np.ascontiguousarray(x)}, HARDWARE)
+    assert_exact(as_te_composite(network(x, w, build)), {"x": np.ascontiguousarray(x)}, HARDWARE)

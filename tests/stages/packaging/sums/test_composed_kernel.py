@@ -18,6 +18,7 @@ from stages.graph.bindings import calls_of
 from stages.kernels.packed_conv2d import border_classes
 from stages.kernels.packing import round_up
 from stages.layer_options import Algorithm
+from stages.nodes import Function
 from stages.numerics import qonnx_operators
 from stages.packaging.emitting.addressing import border_expression
 from stages.packaging.emitting.composite import Composite
@@ -29,9 +30,10 @@ from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.kept import kept
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
+from tests.stages.packaging.kernel_cases import CASES, GEOMETRIES, geometry
+from tests.stages.packaging.level_net import BIT, Net
 from tests.stages.packaging.listings import listing
-from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack, put_together
+from tests.stages.packaging.programs import Executor, compile_at_once, compose, lowered, pack
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
@@ -131,10 +133,10 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
     for order in ("rows_inner", "blocks_inner"):
-        made = put_together(function, {**SCHEDULE, "order": order}, AVX512VNNI)
+        made = compose(function, {**SCHEDULE, "order": order}, AVX512VNNI)
         assert isinstance(made.reads, Windows)
         weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
-        fetched = made.work.calls * made.reads.fetched
+        fetched = made.work.calls * made.reads.prefetched
         if order == "blocks_inner":
             assert fetched == 0
         else:
@@ -152,7 +154,7 @@ def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     packed = pack(net.model(net.conv(bits, "c", 64)), AVX512VNNI, algorithm("bitserial"))
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
-    made = put_together(function, SCHEDULE, AVX512VNNI)
+    made = compose(function, SCHEDULE, AVX512VNNI)
     made.sums.include(bodies)
     signature = made.composite.signature
     words = 9 * channels // 32
@@ -179,5 +181,5 @@ def test_narrow_registers_fetch_little(
     assert found == [fetches] * len(helpers)
 
 
-def _is_convolution(function: object) -> bool:
+def _is_convolution(function: Function) -> bool:
     return Composite(function).is_convolution

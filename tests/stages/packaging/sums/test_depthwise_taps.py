@@ -24,8 +24,8 @@ from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import calls_of
 from stages.kernels.packed_depthwise import pack_depthwise, unpack_depthwise
 from stages.packaging.sums.depthwise_text import NAME, Tile, depthwise_text
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import (
     AARCH64,
     ARMV7,

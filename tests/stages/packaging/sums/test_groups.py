@@ -15,8 +15,8 @@ from stages.kernels.packed_conv2d import CONVOLUTION, reads_of
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from tests.stages.networks import SourceNet
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.pipeline import random_inputs
 from tests.targets import (
     AARCH64,
@@ -81,7 +81,7 @@ def test_bytes(width: str, window: str, hardware: Hardware) -> None:
 
 
 @EVERY
-def test_pictures_of_a_batch(hardware: Hardware) -> None:
+def test_images_of_a_batch(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net((3, 6, 5, 64))
     assert_exact(net.model(net.conv(net.x, "c", 64, groups=4)), net.inputs(), hardware)

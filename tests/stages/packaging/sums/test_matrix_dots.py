@@ -1,4 +1,4 @@
-"""Layers by products of matrices of bytes (I8MM): pairs of pixels in pictures of every width."""
+"""Layers by products of matrices of bytes (I8MM): pairs of pixels in images of every width."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model, Table
 from tests.stages import pipeline
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import I8MM, skip_unless_runnable
 
 WIDTHS = (1, 2, 3, 5, 8, 13)
@@ -29,7 +29,7 @@ def kernels(packed: Model) -> list[KernelSignature]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pictures_of_every_width(width: int) -> None:
+def test_images_of_every_width(width: int) -> None:
     """Rows that pairs divide and do not; single pixels, and few of an odd number, take USDOT."""
     skip_unless_runnable(I8MM)
     net = Net((1, 5 if width > 1 else 1, width, 24), "uint8")
@@ -43,7 +43,7 @@ def test_pictures_of_every_width(width: int) -> None:
 
 @pytest.mark.parametrize("width", [2, 7])
 def test_signed_bytes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SMMLA, which takes levels less 128: as they come, and from pictures that are stored so."""
+    """SMMLA, which takes levels less 128: as they come, and from images that are stored so."""
     skip_unless_runnable(I8MM)
     monkeypatch.setattr(pipeline, "offers_of", signed_ones)
     net = Net((1, 3, width, 32), "uint8")

@@ -8,13 +8,13 @@ import pytest
 
 from pipelines.runners import open_package
 from pipelines.runners.replay import qemu_lacks, qemu_replay
-from stages import packaging, synthesizing, tuning
+from stages import packaging, scheduling, synthesizing
 from stages.graph import interpret
 from stages.kinds import Golden, in_memory
 from stages.options import PackageOptions
 from tests.kept import kept
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import compile_at_once, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.packaging.support import write
 from tests.targets import I8MM
 
@@ -34,7 +34,7 @@ def test_mixed_dot_products(tmp_path: Path) -> None:
     files = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=I8MM, memo=kept),
-        schedules=tuning.run(model=packed, hardware=I8MM, choices={}),
+        schedules=scheduling.run(model=packed, hardware=I8MM, choices={}),
         golden=Golden(*samples),
         options=PackageOptions(name="net"),
         hardware=I8MM,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -21,18 +22,19 @@ from stages.graph.composites import PRODUCTS
 from stages.kinds import Model
 from stages.nodes import PrimFunc
 from stages.options import LegalizeOptions
-from stages.packaging.emitting.kernel import Few, Kernel
-from stages.packaging.program.program import Program
+from stages.packaging.emitting.kernel import FewThreads, Kernel
+from stages.packaging.program.kernel_program import Program
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel
-from stages.packaging.sums.task_grid import Grid
+from stages.packaging.sums.task_grid import TaskGrid
 from stages.packaging.sums.window_reads import Windows
 from tests.compiled import Library
 from tests.kept import kept
-from tests.stages.packaging.kernel_cases import BIT, GEOMETRIES, MAC, geometry
-from tests.stages.packaging.programs import Executor, compile_at_once, pack, put_together
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import MANY, residual
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.kernel_cases import GEOMETRIES, geometry
+from tests.stages.packaging.level_net import BIT, MAC
+from tests.stages.packaging.programs import Executor, compile_at_once, compose, pack
+from tests.stages.packaging.sums.convolution_nets import MANY, residual
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
@@ -40,7 +42,7 @@ Items = list[tuple[int, int]]
 SCHEDULE = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
 
 
-def numbering(grid: Grid, together: int) -> PrimFunc:
+def numbering(grid: TaskGrid, together: int) -> PrimFunc:
     """A kernel that numbers a task's items in the order in which they come, from 1 on."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("number")
@@ -58,7 +60,7 @@ def numbering(grid: Grid, together: int) -> PrimFunc:
     return builder.get()
 
 
-def parts(grid: Grid, together: int, counts: tuple[int, ...]) -> list[list[Items]]:
+def parts(grid: TaskGrid, together: int, counts: tuple[int, ...]) -> list[list[Items]]:
     """Of calls in so many tasks, by task its pairs of block and run, in order."""
     with target_of(SSE2):
         code = compile_object({"number": numbering(grid, together)}, SSE2)
@@ -81,7 +83,7 @@ def test_every_item_comes_once_in_row_blocks_of_any_size(
     blocks: int, runs: int, spread: float
 ) -> None:
     skip_unless_runnable(SSE2)
-    grid = Grid(blocks, runs, spread, each=2)
+    grid = TaskGrid(blocks, runs, spread, each=2)
     counts = tuple(sorted({min(n, grid.items) for n in (1, 2, 3, 5, 8, 64)}))
     whole = parts(grid, runs, counts)
     for together in {1, 2, 3, max(1, runs - 1), runs + 1}:
@@ -97,7 +99,7 @@ def test_every_item_comes_once_in_row_blocks_of_any_size(
 
 def test_a_row_block_is_gone_through_block_by_block() -> None:
     skip_unless_runnable(SSE2)
-    (one,), two = parts(Grid(2, 5, 0.0, each=2), 2, (1, 2))
+    (one,), two = parts(TaskGrid(2, 5, 0.0, each=2), 2, (1, 2))
     assert one == [
         *((0, 0), (0, 1), (1, 0), (1, 1)),
         *((0, 2), (0, 3), (1, 2), (1, 3)),
@@ -175,7 +177,7 @@ def lowered(rows: int | None) -> tuple[ComposedKernel, Kernel]:
     functions = [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]
     stated = {"rows": rows} if rows is not None else {}
     with target_of(AVX512VNNI):
-        made = put_together(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)
+        made = compose(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)
         assert made.blocks == 2
         return made, made.kernel(bodies)
 
@@ -195,15 +197,15 @@ def test_the_calls_of_a_row_block_fetch_the_next_block_s_weights(rows: int | Non
     weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
     work, reads = made.work, made.reads
     assert isinstance(reads, Windows)
-    fetched = work.calls_together * reads.fetched
-    assert weights <= fetched < weights + work.calls_together * max(1, weights // 8)
-    assert work.calls_together == (work.calls if rows is None else work.runs_together * work.tiles)
-    assert rows is None or work.calls_together < work.calls
+    fetched = work.calls_per_batch * reads.prefetched
+    assert weights <= fetched < weights + work.calls_per_batch * max(1, weights // 8)
+    assert work.calls_per_batch == (work.calls if rows is None else work.runs_together * work.tiles)
+    assert rows is None or work.calls_per_batch < work.calls
 
 
 def test_a_limit_of_tasks_is_the_most_that_threads_share() -> None:
-    kernel = Kernel(None, 0, 64, few=Few(2, 8))
+    kernel = Kernel(tirx.PrimFunc([], tirx.Evaluate(0)), 0, 64, few=FewThreads(2, 8))
     assert (kernel.capped(4).max_tasks, kernel.capped(4).few) == (4, None)
     # As many tasks for few threads as for all of them.
-    assert kernel.capped(8).few is None and kernel.capped(9).few == Few(2, 8)
+    assert kernel.capped(8).few is None and kernel.capped(9).few == FewThreads(2, 8)
     assert kernel.capped(None) is kernel.capped(64) is kernel.capped(1000) is kernel

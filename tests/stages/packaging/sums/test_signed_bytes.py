@@ -1,4 +1,4 @@
-"""Pictures that are stored as signed bytes, where all that read them multiply these."""
+"""Images that are stored as signed bytes, where all that read them multiply these."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AVX2, DOTPROD, skip_unless_runnable
 
 
@@ -59,7 +59,7 @@ def shared(net: Net, x: Any) -> Any:
     [(chain, ["c1", "last"]), (residual, ["second", "last"]), (shared, ["last"])],
 )
 @pytest.mark.parametrize("size", [(5, 7), (1, 9)])
-def test_pictures_are_rebased_where_nothing_reads_their_levels(
+def test_images_are_rebased_where_nothing_reads_their_levels(
     build: Any, rebased: list[str], size: tuple[int, int]
 ) -> None:
     skip_unless_runnable(DOTPROD)

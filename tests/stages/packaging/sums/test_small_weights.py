@@ -11,9 +11,9 @@ from stages import synthesizing
 from stages.kernels.families import PairedDots, Products, WideDots
 from stages.kinds import Model
 from stages.synthesizing.bodies import PAIRED_LIMIT, paired_products
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import (
     AARCH64,
     AVX2,

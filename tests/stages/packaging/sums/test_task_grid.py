@@ -11,8 +11,8 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import compile_object, target_of
 from stages.nodes import PrimFunc
-from stages.packaging.emitting.kernel import Few
-from stages.packaging.sums.task_grid import RUNS_A_TASK, Grid
+from stages.packaging.emitting.kernel import FewThreads
+from stages.packaging.sums.task_grid import RUNS_A_TASK, TaskGrid
 from tests.compiled import Library
 from tests.targets import SSE2, skip_unless_runnable
 
@@ -20,7 +20,7 @@ Items = list[tuple[int, int]]
 MANY = 100.0
 
 
-def marking(grid: Grid) -> PrimFunc:
+def marking(grid: TaskGrid) -> PrimFunc:
     """A kernel that counts how often each item is a task's."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name("mark")
@@ -38,7 +38,7 @@ def marking(grid: Grid) -> PrimFunc:
 class Shared:
     """The items of every task of a grid."""
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: TaskGrid) -> None:
         self.grid = grid
         with target_of(SSE2):
             self.library = Library({"mark.o": compile_object({"mark": marking(grid)}, SSE2)}, SSE2)
@@ -58,7 +58,7 @@ class Shared:
 @pytest.mark.parametrize(("blocks", "runs"), ((1, 9), (6, 5), (8, 14), (16, 4), (5, 1)))
 def test_every_item_is_one_task_s(blocks: int, runs: int, spread: float) -> None:
     skip_unless_runnable(SSE2)
-    grid = Grid(blocks, runs, spread, each=2)
+    grid = TaskGrid(blocks, runs, spread, each=2)
     shared = Shared(grid)
     for tasks in {min(tasks, grid.items) for tasks in (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)}:
         parts = shared.items(tasks)
@@ -74,7 +74,7 @@ def blocks_of(part: Items) -> int:
 
 def test_what_weighs_more_is_read_by_fewer() -> None:
     skip_unless_runnable(SSE2)
-    light, even, heavy = (Shared(Grid(8, 28, spread, each=2)) for spread in (0.1, 1.0, MANY))
+    light, even, heavy = (Shared(TaskGrid(8, 28, spread, each=2)) for spread in (0.1, 1.0, MANY))
     for threads in (2, 4):
         assert all(blocks_of(part) == 8 for part in light.items(2 * threads))
         assert all(blocks_of(part) <= 8 // threads for part in heavy.items(2 * threads))
@@ -86,7 +86,7 @@ def test_many_threads_have_no_run_for_each() -> None:
     """Blocks are in groups then, however little weights weigh, and else in slices."""
     skip_unless_runnable(SSE2)
     for blocks in (8, 7):
-        parts = Shared(Grid(blocks, 4, 0.01, each=2)).items(8)
+        parts = Shared(TaskGrid(blocks, 4, 0.01, each=2)).items(8)
         assert max(map(blocks_of, parts)) <= 4
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -94,15 +94,15 @@ def test_many_threads_have_no_run_for_each() -> None:
 @pytest.mark.parametrize(
     ("runs", "spread", "few"),
     (
-        (28, 0.0, Few(14, 14)),
-        (28, 0.4, Few(4, 14)),
-        (7, 0.4, Few(3, 3)),
-        (28, 0.99, Few(2, 14)),
+        (28, 0.0, FewThreads(14, 14)),
+        (28, 0.4, FewThreads(4, 14)),
+        (7, 0.4, FewThreads(3, 3)),
+        (28, 0.99, FewThreads(2, 14)),
         (28, 1.0, None),
         (3, 0.0, None),
     ),
 )
-def test_few_threads_read_all_weights(runs: int, spread: float, few: Few | None) -> None:
+def test_few_threads_read_all_weights(runs: int, spread: float, few: FewThreads | None) -> None:
     """Each, as long as that is the best, and no task has less than it takes to be worth it."""
-    assert Grid(8, runs, spread, each=2).few == few
+    assert TaskGrid(8, runs, spread, each=2).few == few
     assert few is None or few.tasks * RUNS_A_TASK <= runs

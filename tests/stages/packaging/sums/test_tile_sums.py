@@ -13,12 +13,12 @@ from stages.dialect import integer
 from stages.kernels.widened_windows import widened
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import Kernel
-from tests.stages.packaging.kernel_cases import BIT, MAC
-from tests.stages.packaging.kernel_cases import Net as QuantizerNet
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.level_net import BIT, MAC
+from tests.stages.packaging.level_net import Net as QuantizerNet
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
-from tests.stages.packaging.sums.test_tile_order import added
+from tests.stages.packaging.sums.convolution_nets import added
 from tests.targets import (
     AARCH64,
     AMX,
@@ -48,7 +48,7 @@ def kernels(model: Model, hardware: Hardware) -> list[Kernel]:
     return [kernel for name, kernel in found.items() if not name.startswith("plain")]
 
 
-def is_direct(kernel: Kernel) -> bool:
+def in_registers(kernel: Kernel) -> bool:
     """Whether no function of its own writes sums, or several, to memory."""
     has_sums = any(helper.symbol.startswith("sums_") for helper in kernel.helpers)
     return not has_sums and not kernel.uses_tiles
@@ -60,7 +60,7 @@ def test_sums_need_no_scratch(hardware: Hardware, groups: int) -> None:
     """Windows that are widened do."""
     model = layer(groups=groups)
     (kernel,) = kernels(model, hardware)
-    assert is_direct(kernel)
+    assert in_registers(kernel)
     signatures = synthesizing.wanted(pack(model, hardware, MAC))
     wide = [widened(s.rows, (3, 3), 1, 64).size for s in signatures if s.is_widened]
     assert kernel.scratch_bytes == 2 * sum(wide)
@@ -89,7 +89,7 @@ def test_bits_that_are_counted_in_32_are_not_stored() -> None:
     y = net.quant(net.conv(x, "c", 64, 3, 1, 1, "bipolar"), "d", 1, 0.5)
     found = lowered(pack(net.model(net.conv(y, "e", 32)), AVX512VPOPCNTDQ, BIT), AVX512VPOPCNTDQ)
     kernel = found["qnn_bitserial_conv2d"]
-    assert is_direct(kernel) and kernel.scratch_bytes == 0
+    assert in_registers(kernel) and kernel.scratch_bytes == 0
     assert not [line for line in stores(kernel, AVX512VPOPCNTDQ) if "%rsp" in line]
 
 
@@ -100,17 +100,17 @@ def test_sums_are_not_stored(groups: int) -> None:
     assert len(stores(kernel)) <= 2
 
 
-def test_sums_that_a_picture_is_added_to_are_not_stored() -> None:
+def test_sums_that_a_image_is_added_to_are_not_stored() -> None:
     """Though the epilogue has more constants than there are registers left."""
     _, model = added((1, 14, 28), is_deep=False)
     first, second = kernels(model, AVX512VBMI)
-    assert is_direct(first) and is_direct(second)
+    assert in_registers(first) and in_registers(second)
     assert len(stores(first) + stores(second)) <= 6
 
 
 def test_sums_of_matrix_tiles_go_through_scratch() -> None:
     (kernel,) = kernels(layer(), AMX)
-    assert not is_direct(kernel)
+    assert not in_registers(kernel)
     assert kernel.scratch_bytes > 0
 
 
@@ -124,8 +124,8 @@ def test_an_epilogue_adds_no_bias_and_packs_bytes(hardware: Hardware) -> None:
     assert found["vpacksswb"] and found["vpackssdw"] == found["vpacksswb"]
     assert not found["vpmovsdb"] and not found["vmaxps"]
     # What is added to all channels alike is the zero point.
-    added_up = [line for line in lines if "vpaddd" in line and "(" in line]
-    assert all("{1to16}" in line or "(%rip)" in line for line in added_up)
+    accumulate_rows = [line for line in lines if "vpaddd" in line and "(" in line]
+    assert all("{1to16}" in line or "(%rip)" in line for line in accumulate_rows)
 
 
 @EACH

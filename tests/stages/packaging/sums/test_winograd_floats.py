@@ -16,8 +16,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.kernels.winograd_transforms import TRANSFORMS
 from stages.kinds import Model
+from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
-from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.stages.packaging.sums.test_winograd_sums import kernels
 from tests.stages.pipeline import algorithm
 from tests.targets import (
@@ -68,7 +68,7 @@ def pixels(net: Net) -> dict[str, Array]:
 @pytest.mark.parametrize("size", [(4, 4), (7, 9), (14, 6), (3, 21)])
 @pytest.mark.parametrize(("channels", "outputs"), [(8, 8), (13, 33), (40, 64)])
 @pytest.mark.parametrize("stride", (1, 2))
-def test_pictures_of_any_size(
+def test_images_of_any_size(
     hardware: Hardware, stride: int, size: tuple[int, int], channels: int, outputs: int
 ) -> None:
     skip_unless_runnable(hardware)
@@ -85,12 +85,12 @@ def test_pictures_of_any_size(
     st.tuples(*[st.integers(0, 3)] * 4),
 )
 def test_any_padding(
-    pictures: int, stride: int, size: tuple[int, int], padding: tuple[int, ...]
+    images: int, stride: int, size: tuple[int, int], padding: tuple[int, ...]
 ) -> None:
     """Batches too."""
     if obstacle(AVX2):
         pytest.skip(str(obstacle(AVX2)))
-    net, model = network((pictures, 8, *size), 40, strides=stride, padding=padding)
+    net, model = network((images, 8, *size), 40, strides=stride, padding=padding)
     packed, _ = assert_exact(model, pixels(net), AVX2, WANTED, tasks=(1, 3))
     assert kernels(packed)
 

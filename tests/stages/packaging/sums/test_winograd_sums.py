@@ -27,12 +27,12 @@ from stages.kinds import Model
 from stages.numerics import onnx_elementwise
 from stages.options import LegalizeOptions
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.program.program import Program
-from stages.packaging.sums.winograd_sums import Squares
+from stages.packaging.program.kernel_program import Program
+from stages.packaging.sums.winograd_sums import WinogradTiles
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.packaging.programs import assert_exact, pack, put_together
-from tests.stages.packaging.standalone.test_te_kernel import Net
+from tests.stages.packaging.integer_net import Net
+from tests.stages.packaging.programs import assert_exact, compose, pack
 from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
@@ -73,7 +73,7 @@ def layers(program: Program) -> list[str]:
 @pytest.mark.parametrize("size", [(4, 4), (7, 9), (14, 6), (3, 21)])
 @pytest.mark.parametrize(("channels", "outputs"), [(12, 8), (32, 33), (40, 64)])
 @pytest.mark.parametrize("stride", (1, 2))
-def test_pictures_of_any_size(
+def test_images_of_any_size(
     hardware: Hardware, stride: int, size: tuple[int, int], channels: int, outputs: int
 ) -> None:
     skip_unless_runnable(hardware)
@@ -94,7 +94,7 @@ def test_pictures_of_any_size(
     st.sampled_from([0, -5, 9]),
 )
 def test_any_padding_and_zero_point(
-    pictures: int,
+    images: int,
     stride: int,
     size: tuple[int, int],
     padding: tuple[int, ...],
@@ -102,7 +102,7 @@ def test_any_padding_and_zero_point(
     value: int,
 ) -> None:
     """Batches too."""
-    net = Net((pictures, *size, 8))
+    net = Net((images, *size, 8))
     attrs: dict[str, Any] = {
         "zero_point": zero_point,
         "pad_value": value,
@@ -134,10 +134,10 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
         bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
         schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
-        made = put_together(function, schedule, hardware)
+        made = compose(function, schedule, hardware)
         made.sums.include(bodies)
         reads = made.reads
-        assert isinstance(reads, Squares)
+        assert isinstance(reads, WinogradTiles)
         (helper,) = made.helpers
         *_, share, _, _ = helper.problem["strides"]
         weights = reads.words * reads.signature.channels * WORD_BYTES
@@ -166,7 +166,7 @@ def test_sums_that_might_not_fit_are_left_to_others() -> None:
 
 
 @TARGETS
-def test_a_picture_is_added_and_others_read_the_same(hardware: Hardware) -> None:
+def test_a_image_is_added_and_others_read_the_same(hardware: Hardware) -> None:
     """Tiles are made once, of bytes that a window of 5x5 reads with a wider halo."""
     skip_unless_runnable(hardware)
     net = Net((1, 9, 9, 32), "uint8")
@@ -181,7 +181,7 @@ def test_a_picture_is_added_and_others_read_the_same(hardware: Hardware) -> None
 
 
 @TARGETS
-def test_a_block_that_halves_its_picture(hardware: Hardware) -> None:
+def test_a_block_that_halves_its_image(hardware: Hardware) -> None:
     """What others read is transformed for windows that move by one pixel, and by two."""
     skip_unless_runnable(hardware)
     net = Net((1, 11, 8, 32), "uint8")
