@@ -1,8 +1,8 @@
 """Which values composites of levels compute, in any network.
 
-Levels are the small integers between simulated quantizers. A layer that reads them is marked
-`of_levels`, and some operators compute on nothing else; integers that these are computed from, or
-that become of them, are of levels too.
+Levels are the small integers between simulated quantizers. Layers that read them and thresholds
+that give them are marked `of_levels`, and some operators compute on nothing else; integers that
+these are computed from, or that become of them, are of levels too.
 
 Composites of levels know floats in two places: between a picture of the user's and its quantizer,
 and between an accumulator and an output. There they are steps, one value for all or one per
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stages.canonicalizing.copy_shared_outputs import copies_of
-from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.names import (
     QNN_ADD,
     QNN_DEQUANTIZE,
@@ -25,13 +25,14 @@ from stages.dialect.names import (
     QNN_REQUANTIZE,
     QNN_RESUM,
     QNN_SATURATE,
+    QNN_THRESHOLD,
 )
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
 from stages.graph.layer_forms import is_level_layer
 from stages.kernels.signature import BLOCK
-from stages.nodes import Call, Function, Var, VarBinding
+from stages.nodes import Call, Expr, Function, Var, VarBinding
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
@@ -57,7 +58,7 @@ def integers_of_levels(main: Function) -> set[Var]:
         call, variables = binding.value, {binding.var, *variables_in(binding.value)}
         integers = {v for v in variables - tensors if not _is_float(v)}
         joined.append(integers)
-        if any(is_op(call, name) for name in OF_LEVELS) or is_level_layer(call):
+        if _is_of_levels(call):
             found |= integers
     size = -1
     while size < len(found):
@@ -66,6 +67,13 @@ def integers_of_levels(main: Function) -> set[Var]:
             if not integers.isdisjoint(found):
                 found |= integers
     return found
+
+
+def _is_of_levels(expr: Expr) -> bool:
+    """Whether an operator is one of levels by its name, or marked as one."""
+    if isinstance(expr, Call) and is_op(expr, QNN_THRESHOLD):
+        return bool(attributes(expr).get("of_levels", False))
+    return is_level_layer(expr) or any(is_op(expr, name) for name in OF_LEVELS)
 
 
 def _is_float(variable: Var) -> bool:

@@ -111,15 +111,23 @@ def add(m: Numbers, lhs: Value, rhs: Value, *, lhs_zero_point: int, rhs_zero_poi
     rows=["thresholds"], infer=infer.threshold,
 )  # fmt: skip
 def threshold(
-    m: Numbers, data: Value, thresholds: Rows, flip: Value, *, dtype: str, rising: bool = False
+    m: Numbers,
+    data: Value,
+    thresholds: Rows,
+    flip: Value,
+    *,
+    dtype: str,
+    rising: bool = False,
+    of_levels: bool = False,
 ) -> Value:
     """Level = number of thresholds `t` with `data >= t` (where `flip` is 1, without).
 
     `thresholds` is [T, C], float32 or integers as the data is, `flip` uint8 [C]; C is the last
     axis of `data`.
-    `rising` says that `flip` is 0 everywhere.
+    `rising` says that `flip` is 0 everywhere, `of_levels` that the result is that of a simulated
+    quantizer (`conv2d`).
     """
-    del dtype
+    del dtype, of_levels
     wide = "float32" if thresholds.dtype == "float32" else "int32"
     kind = thresholds.dtype if m.dtype(data) == thresholds.dtype else wide
     value = m.cast(data, kind)

@@ -88,6 +88,5 @@ class NegateFallingChannels(Pass):
             self.mapping[call.args[0]],
             self.builder.tensor(name, np.where(falling, 1 - limits, limits)),
             self.builder.tensor(flips, np.zeros(falling.size, np.uint8)),
-            dtype=attributes(call)["dtype"],
-            rising=True,
+            **{**attributes(call), "rising": True},
         )
