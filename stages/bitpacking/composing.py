@@ -142,7 +142,9 @@ class Composite:
             slope, start = map(self._tensor, ("multiplier", "offset"), affine)
             return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
         limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
-        return integer.threshold(data, limits, falls, **attributes(call))
+        attrs = attributes(call)
+        attrs.pop("of_levels", None)  # the composite says it now
+        return integer.threshold(data, limits, falls, **attrs)
 
     # -- sums --------------------------------------------------------------------------------
 
