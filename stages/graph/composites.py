@@ -1,9 +1,8 @@
 """Kinds of composite, and what decides them.
 
 A TE composite computes on tensors as the user sees them and is compiled from the tensor
-expressions of its operators. Composites of products have a synthesized micro-kernel inside; in a
-model that comes with integer operators they still write tensors as the user sees them, and are
-called `products`.
+expressions of its operators. Composites of products have a synthesized micro-kernel inside; those
+that are not of levels also write tensors as the user sees them, and are called `products`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
 `lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
-as int8 numerators, without zero point). Which one is a function of the layer's precision and shape
-and of what the synthesis engine offers on the core; the recipe may say otherwise.
+as int8 numerators, without zero point), or is left to loops. Which one is a function of the layer's
+precision and shape (`stages/graph/layer_forms.py`) and of what the synthesis engine offers on the
+core; the recipe may say otherwise, for any model.
 """
 
 from __future__ import annotations

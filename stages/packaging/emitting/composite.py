@@ -69,7 +69,7 @@ class Composite:
 
     @property
     def is_of_levels(self) -> bool:
-        """Whether it is of a network whose simulated quantizers have become integers."""
+        """Whether it stands between simulated quantizers, which have become integers."""
         return str(self.function.attrs["composite"]) not in (PLAIN, PRODUCTS, DEPTHWISE)
 
     @property
