@@ -36,13 +36,13 @@ FLOAT_SOURCES = ("qonnx", "simulated")
 WITH_QUANTIZERS: Passes = (
     PassRow(
         LiftRows,
-        "computes on pictures of one row what computes on rows between them",
-        "layers are quantized on pictures: reshapes between them would end every chain of steps",
+        "lifts layers on rows to images of height 1",
+        "layers are quantized on images: reshapes between them would end every chain of steps",
     ),
     PassRow(
         SplitWholeBatch,
-        "has main compute one picture of a batch",
-        "the layers behind it are quantized for one picture alone",
+        "has main compute one image of a batch",
+        "the layers behind it are quantized for one image alone",
     ),
     PassRow(
         QuantizeLayers,
