@@ -4,9 +4,9 @@ Levels are the small integers between simulated quantizers. Layers that read the
 that give them are marked `of_levels`, and some operators compute on nothing else; integers that
 these are computed from, or that become of them, are of levels too.
 
-Composites of levels know floats in two places: between a picture of the user's and its quantizer,
+Composites of levels know floats in two places: between a image of the user's and its quantizer,
 and between an accumulator and an output. There they are steps, one value for all or one per
-channel, on tensors with their channels last, and a sum with a float picture of whole blocks of
+channel, on tensors with their channels last, and a sum with a float image of whole blocks of
 channels, such as a residual that nobody quantizes. All else is computed elsewhere: what comes with
 integers of its own arithmetic, a convolution of floats and what follows it up to the next
 quantizer, an output that is a copy.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stages.canonicalizing.copy_shared_outputs import copies_of
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.names import (
     QNN_ADD,
@@ -41,7 +42,7 @@ OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE, QNN_ADD)
 PRODUCTS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Where the axes of a picture go whose channels are moved last, or back."""
+"""Where the axes of a image go whose channels are moved last, or back."""
 
 
 def level_values(main: Function) -> set[Var]:
@@ -82,13 +83,13 @@ def _is_float(variable: Var) -> bool:
 
 class _Floats:
     """What is found from `main`'s first binding to its last, and back for the floats that begin
-    with a picture: composites of levels compute those that lead to a quantizer alone."""
+    with a image: composites of levels compute those that lead to a quantizer alone."""
 
     def __init__(self, main: Function, levels: set[Var]) -> None:
         count = int(main.attrs["num_input"])
         inputs, self.tensors = set(main.params[:count]), set(main.params[count:])
         self.levels = levels
-        self.pictures, self.heads = set(inputs), set(inputs)
+        self.images, self.heads = set(inputs), set(inputs)
         """Graph inputs, reshaped at most; what quantizers begin with, those with their channels
         moved last or exact sums, and these with steps behind."""
         self.sums: set[Var] = set()
@@ -127,7 +128,7 @@ class _Floats:
                 self.products.add(variable)
             return
         is_moved = any(is_op(call, name) for name in MOVED)
-        is_transposed = is_op(call, "relax.permute_dims")
+        is_transposed = is_op(call, names.PERMUTE_DIMS)
         is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)
         is_real = is_op(call, QNN_DEQUANTIZE) and read <= self.levels
@@ -141,10 +142,10 @@ class _Floats:
                 self.alone.add(variable)
         elif is_moved and is_back and read <= (self.sums if is_transposed else self.tails):
             self.tails.add(variable)
-        elif is_moved and read <= self.pictures and (not is_transposed or order_of(call) == LAST):
+        elif is_moved and read <= self.images and (not is_transposed or order_of(call) == LAST):
             self.heads.add(variable)
             if not is_transposed:
-                self.pictures.add(variable)
+                self.images.add(variable)
         elif is_step and read <= self.heads:
             self.heads.add(variable)
         else:
@@ -153,9 +154,9 @@ class _Floats:
                 self.heads.add(variable)
 
     def _is_added(self, call: Call, read: set[Var]) -> bool:
-        """Whether an operator adds a picture of floats to an accumulator's, which alone waits for
+        """Whether an operator adds a image of floats to an accumulator's, which alone waits for
         it."""
-        if not is_op(call, "relax.add") or len(read) != 2:
+        if not is_op(call, names.ADD) or len(read) != 2:
             return False
         if any(shape_of(variable.ty) != shape_of(call.ty) for variable in read):
             return False

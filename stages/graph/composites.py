@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, TypeGuard
 
-from stages.dialect import batch_matmul
+from stages.dialect import batch_matmul, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.nodes import Call, Expr, Function
@@ -21,23 +21,23 @@ PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
 """That of a function around a depthwise convolution whose taps lie side by side."""
-PICTURES = "pictures"
-"""That of a function that writes pictures of few channels, a word for every pixel."""
+IMAGES = "pictures"
+"""That of a function that writes images of few channels, a word for every pixel."""
 TILES = "tiles"
-"""That of a function that transforms pictures for Winograd's products."""
+"""That of a function that transforms images for Winograd's products."""
 MATRICES = "matrices"
 """That of a function that packs weights which are computed."""
-LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+LINEAR = (names.QNN_CONV2D, names.QNN_DENSE)
 """Convolutions and matrix products of levels or bytes, whatever computes them."""
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batch_matmul.FLOAT_BATCH_DENSE)
+ON_FLOATS = (names.QNN_FLOAT_CONV2D, names.QNN_FLOAT_DENSE, batch_matmul.FLOAT_BATCH_DENSE)
 """Products of floats for micro-kernels."""
 
-POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
+POOLS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
-MOVED = ("relax.permute_dims", "relax.reshape")
+MOVED = (names.PERMUTE_DIMS, names.RESHAPE)
 """Operators that only say where values are."""
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 
@@ -69,11 +69,11 @@ def max_pool_of(function: Function) -> Any:
 def pad_of(function: Function) -> Any:
     """The padding with a constant that a TE composite is, whatever type it gives; else None."""
     calls = calls_in(function)
-    if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], "relax.nn.pad"):
+    if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], names.PAD):
         return None
     is_constant = str(calls[0].attrs.pad_mode) == "constant"
     is_alone = len(outputs_of(function)) == 1 and (
-        len(calls) == 1 or (len(calls) == 2 and is_op(calls[1], "relax.astype"))
+        len(calls) == 1 or (len(calls) == 2 and is_op(calls[1], names.ASTYPE))
     )
     return calls[0] if is_constant and is_alone else None
 

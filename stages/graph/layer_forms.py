@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from stages.dialect import names
 from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.names import LEVEL_LINEAR
@@ -105,7 +106,7 @@ def obstacle_to_bits(call: Call, weight: Array | None) -> str | None:
         return "its activations are signed"
     if not has_kernel_form(call):
         return "its windows have gaps, or its sums 64 bits"
-    if shape_of(call.ty)[0] != 1:  # planes are of one picture
+    if shape_of(call.ty)[0] != 1:  # planes are of one image
         return "it computes several pictures at once"
     return None
 
@@ -130,9 +131,9 @@ def takes_depthwise(call: Call, weight: Array | None) -> bool:
     """Whether a convolution of levels, whose weights [C, KH, KW, 1] are numerators or have them, is
     one of every channel on its own that a kernel with taps side by side computes.
 
-    What surrounds the picture must have a level.
+    What surrounds the image must have a level.
     """
-    if weight is None or not is_op(call, "relax.qnn.conv2d"):
+    if weight is None or not is_op(call, names.QNN_CONV2D):
         return False
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
     is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1

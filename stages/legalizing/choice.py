@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.numerators import numerators
 from stages.errors import StageError
@@ -122,7 +122,7 @@ class Layer:
 def layer_of(binding: VarBinding, weight: Array) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
-    height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
+    height, width = shape_of(call.ty)[1:3] if is_op(call, names.QNN_CONV2D) else (1, 1)
     data, stored = (dtype_of(argument.ty) for argument in call.args)
     name, obstacle = str(binding.var.name), obstacle_to_bits(call, weight)
     return Layer(name, data, stored, attributes(call), weight, (height, width), obstacle)

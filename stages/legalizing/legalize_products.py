@@ -7,7 +7,7 @@ a convolution with zero points (Jain et al. 2020, section IV-A, equation 4) are
 
     sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
 
-once the picture is padded with the zero point: the second sum is known at compile time and goes
+once the image is padded with the zero point: the second sum is known at compile time and goes
 into the bias, and the weights' own zero point is subtracted where they are read.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
@@ -42,14 +42,15 @@ from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import BUILDERS, ON_BITS, Layer, choose, impossible, layer_of, shared
 from stages.nodes import Call, Expr, Var, VarBinding
+from stages.numerics import rule_names
 from stages.numerics.division import rounds_alike
 from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
-QUANTIZE = "relax.qnn.quantize_linear"
-MOVES = ("relax.permute_dims", "relax.reshape")
+QUANTIZE = rule_names.QNN_QUANTIZE_LINEAR
+MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
 """Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
@@ -142,7 +143,7 @@ class LegalizeProducts(Pass):
             layer = layer_of(binding, weight)
             algorithm = choose(layer, wanted, self.offers, self.choices)
             if algorithm != "mac8":
-                build = BUILDERS[algorithm, is_op(call, "relax.qnn.conv2d")]
+                build = BUILDERS[algorithm, is_op(call, names.QNN_CONV2D)]
                 return build(*map(self.read, call.args), **attributes(call))
             return self._on_bytes(call, layer)
         if wanted not in (None, "mac8") and has_own(call):
@@ -170,7 +171,7 @@ class LegalizeProducts(Pass):
             levels, attrs["groups"] = dense(levels, attrs["groups"]), 1
         attrs["weight_zero_point_x2"] = 0
         tensor = self.builder.tensor(str(call.args[1].name), levels)
-        build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense
+        build = integer.conv2d if is_op(call, names.QNN_CONV2D) else integer.dense
         return build(data, tensor, **attrs)
 
     def _rebased(self, variable: Var) -> Var:
@@ -178,7 +179,7 @@ class LegalizeProducts(Pass):
         if variable not in self.rebased:
             origin: Any = self.origins.get(variable)
             name = f"{variable.name}.rebased"
-            if is_op(origin, "relax.qnn.table") and origin.args[1] in self.constants:
+            if is_op(origin, rule_names.QNN_TABLE) and origin.args[1] in self.constants:
                 values = self.constants[origin.args[1]].astype(np.int16) + SHIFT
                 moved = self.builder.tensor(f"{name}.table", values.astype(np.uint8))
                 call = table(self.read(origin.args[0]), moved)
@@ -194,10 +195,10 @@ class LegalizeProducts(Pass):
         weight_name = str(call.args[1].name)
         point, weight_point = attrs["data_zero_point_x2"] // 2, attrs["weight_zero_point_x2"] // 2
         dtype = str(attrs.get("dtype", "int32"))
-        is_conv = is_op(call, "relax.qnn.conv2d")
+        is_conv = is_op(call, names.QNN_CONV2D)
         if is_conv and any(attrs["padding"]):
             padded = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
-            if padded is None:  # what surrounds the picture has no stored value
+            if padded is None:  # what surrounds the image has no stored value
                 return None
             data = padded
         levels = weight.astype(np.int64) - weight_point
@@ -229,7 +230,7 @@ class LegalizeProducts(Pass):
         return 2 * bound <= np.iinfo(dtype).max
 
     def _padded(self, data: Var, padding: list[int], value: int, name: str) -> Var | None:
-        """The picture with `value` around it; None where its type cannot hold that."""
+        """The image with `value` around it; None where its type cannot hold that."""
         limits = np.iinfo(dtype_of(data.ty))
         if not limits.min <= value <= limits.max:
             return None
@@ -240,7 +241,7 @@ class LegalizeProducts(Pass):
     def _bias(self, binding: VarBinding, offsets: Array) -> None:
         """Add what is known at compile time, within the bias that follows where there is one."""
         readers = self.readers.get(binding.var, [])
-        if len(readers) == 1 and is_op(readers[0].value, "relax.add"):
+        if len(readers) == 1 and is_op(readers[0].value, names.ADD):
             add = readers[0]
             left, right = add.value.args
             other = right if left.same_as(binding.var) else left

@@ -120,7 +120,7 @@ def passes(model: Model, options: QuantizeOptions = DEFAULT) -> Passes:
             *half,
             PassRow(
                 SplitBatch,
-                "has main compute one picture of a batch, up to layers that are mostly weights",
+                "has main compute one image of a batch, up to layers that are mostly weights",
                 "what layers store between them is final, which says where a batch is split",
             ),
         )
