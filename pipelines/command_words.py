@@ -60,10 +60,13 @@ def check(names: Sequence[str], variables: Variables) -> None:
     ignored = {name: text for name, text in variables.command.items() if name not in heeded}
     if not any(command.recipe for command in commands):
         ignored |= {name: text for name, text in variables.fields.items() if name not in heeded}
-    sentence = f"{said} does not heed it; accepted: {', '.join(_all(commands)) or 'no variable'}"
+    accepted = f"{said} does not heed it; accepted: {', '.join(_all(commands)) or 'no variable'}"
+    ways = [name for each in commands for name in each.instead if name in variables.command]
+    one_way = f"{said} takes {'= or '.join(ways)}=, not both"
     if ignored:
         raise UserError.of(
-            Fault(span(name, f"{name}={text}"), name, sentence) for name, text in ignored.items()
+            Fault(span(name, f"{name}={text}"), name, one_way if name in ways else accepted)
+            for name, text in ignored.items()
         )
 
 

@@ -24,11 +24,11 @@ from pipelines.builds.execution import Workshop
 from pipelines.documents.board_files import list_boards
 from pipelines.recipe import load
 from stages.graph.bindings import bindings_of
-from stages.kernels.problems import BFLOAT16, FLOAT16, FLOAT32, Problem
+from stages.kernels.problems import BFLOAT16, BYTES, FLOAT16, FLOAT32, WIDE_WEIGHTS, Problem
 from stages.kernels.signature import KernelSignature
 from stages.kernels.wide_families import FloatDots, TransformedDots
 from stages.layer_options import Encoding
-from stages.synthesizing import BYTES, WIDE_WEIGHTS, wanted
+from stages.synthesizing import wanted
 from stages.synthesizing.sketches import signatures_for, tiles_of
 
 KEPT = Path(__file__).with_suffix(".json")

@@ -25,6 +25,7 @@ from pipelines.benchmarks.peaks import linked
 from pipelines.errors import UserError
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
@@ -94,7 +95,7 @@ def layer_of(packed: Model, name: str) -> Layer:
 
 
 def _is_packed(call: Expr) -> bool:
-    return is_op(call, "relax.qnn.packed_conv2d")
+    return is_op(call, operator_names.QNN_PACKED_CONV2D)
 
 
 def _has_bits(function: Function) -> bool:

@@ -48,9 +48,9 @@ def macs(workshop: Workshop) -> int:
 def _runs(model: Model) -> dict[str, int]:
     """Layer → how often it is run: once, or for each picture of a batch that was taken apart."""
     from stages.graph.bindings import calls_of
-    from stages.graph.collecting import pictures_of, together
+    from stages.graph.collecting import images_of, together
 
-    once, pictures = together(model.module["main"]), pictures_of(model)
+    once, pictures = together(model.module["main"]), images_of(model)
     variables = [binding.var for binding, _function in calls_of(model)]
     return {str(each.name): 1 if each in once else pictures for each in variables}
 

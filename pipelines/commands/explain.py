@@ -98,8 +98,7 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
-    from stages.kernels.problems import FLOAT_PROBLEMS, Problem
-    from stages.synthesizing import BYTES, WIDE_WEIGHTS
+    from stages.kernels.problems import BYTES, FLOAT_PROBLEMS, WIDE_WEIGHTS, Problem
     from stages.synthesizing.sketches import signatures_for, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 

@@ -34,26 +34,24 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         rows += _told(_rows(stage, found, round(seconds, 3)))
     if said := left_in_float.overflowing(workshop):
         print(said)
+    passes = variables.command.get("passes")
+    pattern = variables.command.get("layer", ALL if passes else None)
+    found_by_layer = layerwise.by_layer(workshop, pattern, passes) if pattern else None
+    layers = _layers(found_by_layer, pattern) if found_by_layer and pattern else []
     boards = reached(variables.command.get("board"), resolved.hardware)
     for board in boards or (None,):
         counts = THREADS if board else opened_package.threads(plan, THREADS)
         rows += _library(workshop, (wanted,) if wanted else counts, board)
         unequal = "close" if any(row["verdict"] == "close" for row in rows) else "departs"
         rows += _program(plan, (wanted,) if wanted else THREADS, unequal, board)
-    passes = variables.command.get("passes")
-    layers = _layers(workshop, variables.command.get("layer", ALL if passes else None), passes)
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
     printed_tables.write_json(variables.command.get("json"), result)
-    strayed = [row for row in layers if row["verdict"] == "departs"]
-    if strayed:
-        raise CheckError(
-            f"layer '{strayed[0]['layer']}' is the first to depart, in {_place(strayed[0])}: "
-            f"{strayed[0]['detail']}"
-        )
+    if found_by_layer and (first := _first_departing(found_by_layer)):
+        raise CheckError(first)
     departed = [row for row in rows if row["verdict"] == "departs"]
     if departed:
         raise CheckError(
-            f"{departed[0]['stage']} is the first to depart from the source graph: "
+            f"{departed[0]['stage']} is the first to depart from the golden samples: "
             f"{departed[0]['detail']}"
         )
 
@@ -86,23 +84,32 @@ def _program(
     return rows
 
 
-def _place(row: dict[str, Any]) -> str:
-    """A stage and, where passes were run, the pass."""
-    return f"{row['stage']} after {row['after_pass']}" if row["after_pass"] else str(row["stage"])
+def _first_departing(found: layerwise.Found) -> str | None:
+    """What to say of the first stage or pass after which a layer or an output departs."""
+    for stage, name, outputs in found.outputs:
+        place = f"{stage} after {name}" if name else stage
+        for layer in found.layers:
+            if (layer.stage, layer.after_pass, layer.verdict) == (stage, name, "departs"):
+                return f"layer '{layer.layer}' is the first to depart, in {place}: {layer}"
+        for item in outputs:
+            if item.verdict == "departs":
+                said = comparison.describe(item)
+                return f"outputs are the first to depart, in {place}: {said}"
+    return None
 
 
-def _layers(workshop: Workshop, pattern: str | None, passes: str | None) -> list[dict[str, Any]]:
-    """Compare layer by layer where that was asked for; the first that departs stands first."""
-    if pattern is None:
-        return []
-    found = layerwise.by_layer(workshop, pattern, passes)
+def _layers(found: layerwise.Found, pattern: str) -> list[dict[str, Any]]:
+    """Tell, stage by stage or pass by pass, how layers and outputs compare; return the layers."""
+    passes = any(name for _, name, _ in found.outputs)
     width = 44 if passes else 28
-    rows = [{**asdict(item), "verdict": item.verdict, "detail": str(item)} for item in found]
-    for stage, name in dict.fromkeys((item.stage, item.after_pass) for item in found):
-        group = [item for item in found if (item.stage, item.after_pass) == (stage, name)]
+    rows = [{**asdict(item), "verdict": item.verdict, "detail": str(item)} for item in found.layers]
+    for stage, name, outputs in found.outputs:
+        group = [item for item in found.layers if (item.stage, item.after_pass) == (stage, name)]
         counts = Counter(item.verdict for item in group)
         said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-        print(f"{f'{stage}, {name}' if name else f'{stage}, by layer':<{width}} {said}")
+        gave = "; ".join(dict.fromkeys(f"outputs {item.verdict}" for item in outputs))
+        told = "; ".join(part for part in (said, gave) if part)
+        print(f"{f'{stage}, {name}' if name else f'{stage}, by layer':<{width}} {told}")
     if pattern == ALL:
         shown = [row for row in rows if row["verdict"] not in ("exact", "new")]
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operation_counts import macs_of
@@ -15,7 +16,7 @@ FIRST, DEPTHWISE, DENSE = "first convolution", "depthwise", "dense"
 ATTENTION, OTHER, RUNTIME = "attention", "add, pool and others", "runtime"
 _TRANSFORM = ".tiles"
 """What stands behind a convolution's name in that of the call that transforms its input."""
-_BETWEEN_ACTIVATIONS = ("relax.matmul", "relax.nn.softmax")
+_BETWEEN_ACTIVATIONS = (names.MATMUL, names.SOFTMAX)
 
 
 @dataclass(frozen=True)

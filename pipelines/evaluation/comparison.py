@@ -110,9 +110,9 @@ def _step(values: Array) -> float:
 def describe(item: Comparison) -> str:
     """Return one phrase on how an output compares."""
     if item.differing == 0:
-        return f"output '{item.output}' of {item.samples} samples equals the source graph's"
+        return f"output '{item.output}' of {item.samples} samples equals the golden one"
     return (
-        f"output '{item.output}' differs from the source graph in {item.differing} of "
+        f"output '{item.output}' differs from the golden one in {item.differing} of "
         f"{item.values} values, by at most {item.largest_difference:g}{float_distance(item)}"
     )
 

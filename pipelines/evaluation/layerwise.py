@@ -7,6 +7,9 @@ and its shape up to layout; packed or padded values have none and are not compar
 
 With passes each stage is looked at once for each of its passes that rewrote anything, so that what
 departs is named by stage and pass. A pass may say that a layer's value means something else now.
+
+A pass that makes other values of all layers leaves nothing to compare with those before. So the
+network's outputs are compared with the golden ones after every module, too.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import pass_runs
 from pipelines.builds.execution import Workshop
-from pipelines.evaluation.comparison import CLOSE
-from pipelines.evaluation.verification import GOLDEN, tolerance
+from pipelines.evaluation.comparison import CLOSE, Comparison, compare
+from pipelines.evaluation.verification import GOLDEN, in_float, tolerance
 from pipelines.recipe.layer_patterns import matching
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from stages.kinds import Model
 
     Array = np.ndarray[Any, Any]
+    from pipelines.evaluation.comparison import Execute
 
 _ALIAS = ".out"
 """How an output's own variable ends, which is a layer's once more."""
@@ -54,11 +58,6 @@ class Layer:
     largest_value: float = 0.0
     """Of floats; 0 for integers, which are equal or not."""
     tolerance: float = CLOSE
-
-    @property
-    def pass_name(self) -> str:
-        """The pass, whichever time it ran."""
-        return self.after_pass.partition(" ")[0]
 
     @property
     def verdict(self) -> str:
@@ -123,6 +122,15 @@ class _Module:
         return f"{self.stage}, {self.after_pass}" if self.after_pass else self.stage
 
 
+@dataclass(frozen=True)
+class Found:
+    """What layers, and what outputs gave, in the order of stages and passes."""
+
+    layers: list[Layer]
+    outputs: list[tuple[str, str, list[Comparison]]]
+    """By stage and pass; no comparison of what is in float before it is calibrated."""
+
+
 def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
     """Return the module after every stage or, with passes, after each that rewrote anything."""
     found: list[_Module] = []
@@ -139,8 +147,8 @@ def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
     return found
 
 
-def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> list[Layer]:
-    """Return every layer that matches `pattern` (`all` for all) after every stage, in order.
+def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> Found:
+    """Return every layer that matches `pattern` (`all` for all) after every stage, and the outputs.
 
     With `passes`, after each pass of these names (`all` for all); values are compared with those
     of any pass before. Raises UserError if a pattern matches nothing.
@@ -149,13 +157,15 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> lis
 
     golden, close = workshop.load(workshop.plan.step(GOLDEN)), tolerance(workshop.plan)
     modules = _modules(workshop, passes)
+    asked = _asked(modules, passes)
     found: dict[tuple[int, str], Layer] = {}
+    given: list[list[Mapping[str, Array]]] = [[] for _ in modules]
     for index in range(len(next(iter(golden.inputs.values())))):
         sample = {name: values[index] for name, values in golden.inputs.items()}
         known = _Known()
         for number, module in enumerate(modules):
             values: dict[str, Any] = {}
-            interpret.run(module.model, sample, observe=values.__setitem__)
+            given[number].append(interpret.run(module.model, sample, observe=values.__setitem__))
             arrays = {
                 name: value
                 for name, value in values.items()
@@ -170,13 +180,32 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> lis
                 if layer not in module.redefined:
                     _compare(row, value, known)
             _learn(known, module.label, module.model, arrays)
-    rows = list(found.values())
-    matched = set(matching(pattern, [row.layer for row in rows], "layer"))
-    if passes is not None:
-        named = [row.pass_name for row in rows if row.after_pass]
-        after = {"", *matching(passes, named, "pass that rewrites anything", "passes")}
-        rows = [row for row in rows if row.pass_name in after]
-    return [row for row in rows if row.layer in matched]
+    names = list(dict.fromkeys(layer for _, layer in found))
+    matched = set(matching(pattern, names, "layer"))
+    shown = [row for (number, name), row in found.items() if number in asked and name in matched]
+    outputs = []
+    for number in asked:
+        module = modules[number]
+        is_float = in_float(workshop.plan, module.stage)
+        compared = [] if is_float else compare(golden, _given(given[number]), close)
+        outputs.append((module.stage, module.after_pass, compared))
+    return Found(shown, outputs)
+
+
+def _given(outputs: list[Mapping[str, Array]]) -> Execute:
+    """What gives the outputs of one sample after the other, as if the network ran again."""
+    samples = iter(outputs)
+    return lambda _inputs: next(samples)
+
+
+def _asked(modules: list[_Module], passes: str | None) -> list[int]:
+    """Return the numbers of the modules that are to be shown; UserError for an unknown pass."""
+    if passes is None:
+        return list(range(len(modules)))
+    own = [module.after_pass.partition(" ")[0] for module in modules]
+    known = list(dict.fromkeys(name for name in own if name))
+    after = {"", *matching(passes, known, "pass that rewrites anything", "passes")}
+    return [number for number, name in enumerate(own) if name in after]
 
 
 def _compare(row: Layer, value: Array, known: _Known) -> None:

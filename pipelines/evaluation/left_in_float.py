@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from stages.kernels import operator_names
 
 GOLDEN, QUANTIZING = "golden", "quantizing"
 
@@ -24,7 +25,9 @@ def layers_of_halves(workshop: Workshop) -> int:
 
     model = workshop.load(workshop.plan.step(QUANTIZING))
     values = [binding.value for binding in bindings_of(model.module["main"])]
-    products = [v for v in values if is_float_product(v) or is_op(v, "relax.qnn.direct_conv2d")]
+    products = [
+        v for v in values if is_float_product(v) or is_op(v, operator_names.QNN_DIRECT_CONV2D)
+    ]
     return sum(dtype_of(product.args[0].ty) == "float16" for product in products)
 
 

@@ -63,14 +63,18 @@ def tolerance_of_package(plan: Plan) -> float:
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 
+def in_float(plan: Plan, stage: str) -> bool:
+    """Whether a stage's module is a float one that is calibrated later, unlike the golden one."""
+    return stage == IMPORTING and plan.calibration is not None
+
+
 def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], float]]:
     """Yield each stage that gives a module, how its outputs compare, and the seconds it took."""
     from stages.graph import interpret
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
     for step in workshop.plan.steps:
-        is_float = step.name == IMPORTING and workshop.plan.calibration is not None
-        if step.stage.gives == "model" and not is_float:
+        if step.stage.gives == "model" and not in_float(workshop.plan, step.name):
             started = time.monotonic()
             model = workshop.load(step)
             run = functools.partial(interpret.run, model)
@@ -129,7 +133,7 @@ def build(plan: Plan) -> dict[str, Any]:
         found, how = _on_local(workshop)
     for item in found:
         if item.verdict == "departs":
-            since = f"`doit verify recipe={plan.recipe}` says since when"
+            since = f"`doit verify recipe={plan.recipe} passes=all` says since when"
             beyond = left_in_float.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)

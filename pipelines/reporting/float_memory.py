@@ -31,7 +31,7 @@ def _items(model: Model) -> list[Item]:
 
     from stages.dialect.calls import tensor_types
     from stages.graph.bindings import bindings_of, outputs_of, variables_in
-    from stages.graph.collecting import is_collect, pictures_of
+    from stages.graph.collecting import images_of, is_collect
     from stages.graph.composites import is_reshape
 
     main = model.module["main"]
@@ -47,7 +47,7 @@ def _items(model: Model) -> list[Item]:
         if (is_view or is_collect(value)) and read:
             root[binding.var] = read[0]
             if is_collect(value):
-                copies[read[0]] = pictures_of(model)
+                copies[read[0]] = images_of(model)
                 uses[read[0]].append(0)
             continue
         for each in read:

@@ -10,7 +10,6 @@ from pipelines.builds.stage_calls import validated
 from stages import bitpacking, legalizing
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of
-from stages.graph.composites import is_prequantized
 from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Subject
@@ -26,8 +25,6 @@ def of(steps: Steps) -> dict[str, Subject]:
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
     canonical = steps.load(plan.step("canonicalizing"))
     found = bitpacking.subjects(model=canonical, options=options, offers=offers)
-    if is_prequantized(model):
-        return found
     # Where the algorithm is open too, it is chosen first, of all kernels there are.
     own = legalizing.subjects(model=model, options=options, offers=offers)
     is_open = {name for name, subject in own.items() if len(subject.workloads) > 1}

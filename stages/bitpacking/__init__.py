@@ -36,7 +36,6 @@ from stages.bitpacking import kernel_choice
 from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.pack_composites import PackComposites
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
-from stages.graph.bindings import bindings_of
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
@@ -73,8 +72,7 @@ def run(
 ) -> Model:
     """Choose a kernel for every linear layer and a layout for every edge, and pack accordingly."""
     packed = run_passes(passes(options, offers, choices, hardware), model, observe)
-    if any(caller.of_levels for caller in Graph(model).callers.values()):
-        check(packed)
+    check(packed)
     return packed
 
 
@@ -84,8 +82,8 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
 
 
 def check(model: Model) -> None:
-    """Raise AssertionError if a tensor of a network of levels is not stored as memory holds it."""
-    for binding in bindings_of(model.module["main"]):
-        for dtype in map(dtype_of, tensor_types(binding.var.ty)):
+    """Raise AssertionError if a result of a composite of levels is no tensor that memory holds."""
+    for variable, caller in Graph(model).callers.items():
+        for dtype in map(dtype_of, tensor_types(variable.ty)) if caller.of_levels else ():
             is_stored = dtype == "bfloat16" or str(storage_dtype(dtype)) == dtype
-            assert is_stored, binding.var.name
+            assert is_stored, variable.name

@@ -17,7 +17,7 @@ from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, stated
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
@@ -115,14 +115,14 @@ class Composite:
         call = binding.value
         if self.plan is not None and binding.var.same_as(self.plan.layer.inner.var):
             return self._sums(self.plan)
-        if is_op(call, "relax.qnn.threshold"):
+        if is_op(call, names.QNN_THRESHOLD):
             return self.builder.emit(self._levels(call), "v")
         if str(call.op.name) in POOLS:
             pooled = Call(call.op, [self._read(call.args[0])], call.attrs)
             return self._shaped(self.builder.emit(pooled, "pooled"), binding.var)
         arguments = [remap(a, {v: self._value(v) for v in variables_in(a)}) for a in call.args]
         attrs = call.attrs
-        if is_op(call, "relax.qnn.requantize"):
+        if is_op(call, names.QNN_REQUANTIZE):
             tensors = map(self._tensor_of, call.args[1:])
             most = reach(call.args[0], self.calls, self._tensor_of)
             attrs = stated({**attributes(call), "fits": fits(most, *tensors)})
@@ -142,7 +142,9 @@ class Composite:
             slope, start = map(self._tensor, ("multiplier", "offset"), affine)
             return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
         limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
-        return integer.threshold(data, limits, falls, **attributes(call))
+        attrs = attributes(call)
+        attrs.pop("of_levels", None)  # the composite says it now
+        return integer.threshold(data, limits, falls, **attrs)
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class Composite:
         sums = plan.layer.inner.var
         none = sums, NONE
         readers = [b for b in bindings_of(self.caller.function) if sums in variables_in(b.value)]
-        if len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
+        if len(readers) != 1 or not is_op(readers[0].value, names.ADD):
             return none
         others = [a for a in readers[0].value.args if not a.same_as(sums)]
         constant = self._constant(others[0]) if others else None

@@ -11,6 +11,7 @@ from tvm import relax
 
 from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.plans import LinearPlan
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of
@@ -89,5 +90,5 @@ def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Var, Matrix]:
 def transpose_of(function: Function) -> list[int]:
     """The axes of the transpose that a composite is; none if it is anything else."""
     first, *others = bindings_of(function)
-    is_transpose = is_op(first.value, "relax.permute_dims") and len(others) == 1
+    is_transpose = is_op(first.value, names.PERMUTE_DIMS) and len(others) == 1
     return list(order_of(first.value)) if is_transpose else []

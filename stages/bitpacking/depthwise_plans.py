@@ -17,6 +17,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import PLAIN, has_own
+from stages.kernels import operator_names
 from stages.kernels.packed_depthwise import (
     MAX_TAPS,
     PAIR_LIMIT,
@@ -99,7 +100,7 @@ def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     if not is_alone or not _is_by_position(caller.function, inner):
         return None
     source, stored = (caller.actual.get(argument) for argument in inner.value.args)
-    # Kernels read some bytes behind a picture, and the user's may end where it ends.
+    # Kernels read some bytes behind a image, and the user's may end where it ends.
     if stored is None or source is None or source in list(graph.main.params):
         return None
     if (q := graph.tensor(stored)) is None:
@@ -141,7 +142,7 @@ def _taps(isa: Isa, q: Array) -> Array | None:
 
 def _is_depthwise(call: Call) -> bool:
     """Whether a call is a convolution of every channel with weights of its own."""
-    if not is_op(call, "relax.qnn.direct_conv2d"):
+    if not is_op(call, operator_names.QNN_DIRECT_CONV2D):
         return False
     attrs, data, weight = attributes(call), call.args[0], shape_of(call.args[1].ty)
     channels = shape_of(data.ty)[3]

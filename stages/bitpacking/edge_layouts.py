@@ -41,8 +41,8 @@ class Layout:
     halo: Halo = (0, 0, 0, 0)
     fill: int = 0
     block: int = BLOCK
-    pictures: int = 1
-    """Pictures of a batch; more than one only as bytes or floats."""
+    images: int = 1
+    """Images of a batch; more than one only as bytes or floats."""
     stacked: int = 1
     """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
     phases: int = 1
@@ -53,7 +53,7 @@ class Layout:
     """What floats are."""
 
     @property
-    def is_picture(self) -> bool:
+    def is_image(self) -> bool:
         """Whether rows lie one below the other, so that anything can read what is inside."""
         return self.stacked == self.phases == 1
 
@@ -94,7 +94,7 @@ class Layout:
         is_table = self.form in ("tables", "balanced_tables")
         channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
         size = (size[0] // self.stacked, size[1])
-        return (self.pictures, *size, channels) if self.pictures > 1 else (*size, channels)
+        return (self.images, *size, channels) if self.images > 1 else (*size, channels)
 
     @property
     def dtype(self) -> str:
@@ -110,8 +110,8 @@ def nhwc(tensor_type: TensorType) -> tuple[int, int, int]:
     return (1, shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
 
 
-def pictures(tensor_type: TensorType) -> int:
-    """N of an activation of rank 4; rows of rank 2 are pixels of one picture."""
+def images(tensor_type: TensorType) -> int:
+    """N of an activation of rank 4; rows of rank 2 are pixels of one image."""
     shape = shape_of(tensor_type)
     return shape[0] if len(shape) == 4 else 1
 
@@ -122,8 +122,8 @@ def layout_of(variable: Var, form: Form, stored: Stored | None = None, **more: A
     is_float = form == "floats"
     bits = 8 * storage_dtype(dtype).itemsize if is_float else int(dtype.lstrip("uint"))
     element = dtype if is_float else "float32"
-    size, count = nhwc(variable.ty), pictures(variable.ty)
-    return Layout(form, *size, bits, stored, pictures=count, element=element, **more)
+    size, count = nhwc(variable.ty), images(variable.ty)
+    return Layout(form, *size, bits, stored, images=count, element=element, **more)
 
 
 def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
@@ -134,7 +134,7 @@ def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
     if layout.rebased:
         value = builder.emit(less_shift(value), "less")
     if len(shape_of(value.ty)) == 2 and layout.form != "floats":
-        shape = (layout.pictures, layout.height, layout.width, layout.channels)
+        shape = (layout.images, layout.height, layout.width, layout.channels)
         value = builder.emit(relax.op.reshape(value, shape), "pixels")
     channels = layout.padded_channels
     if layout.form not in ("bytes", "floats") and channels > layout.channels:

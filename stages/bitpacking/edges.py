@@ -5,9 +5,9 @@ layer comes with the layout that its kernel alone wants (`plans.py`). The solver
 things, in this order:
 
 1. What layers read (`_joined`). Layouts of one variable that differ in halo or planes alone become
-   one, with the widest halo and the planes of all: a halo around a picture costs nothing to make
+   one, with the widest halo and the planes of all: a halo around a image costs nothing to make
    where its values are computed, and a pass over memory anywhere else.
-2. Which pictures are rebased: stored as the signed bytes that kernels multiply (`rebasing.py`).
+2. Which images are rebased: stored as the signed bytes that kernels multiply (`rebasing.py`).
 3. What composites write (`_requests`): the layouts that are wanted of a result, and the result as
    the user sees it where something reads it so. What adds a result to its own reads it inside a
    layout that is there anyway. Composites of levels know no other way, so that theirs have bytes
@@ -28,6 +28,7 @@ from stages.bitpacking.depthwise_plans import depthwise_of
 from stages.bitpacking.edge_layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
@@ -72,8 +73,8 @@ class LayoutRequests:
     @property
     def inside(self) -> Layout | None:
         """The layout inside of which it can be read, bytes if there are any."""
-        pictures = [layout for layout in self.layouts if layout.is_picture]
-        return min(pictures, key=lambda layout: layout.form != "bytes", default=None)
+        images = [layout for layout in self.layouts if layout.is_image]
+        return min(images, key=lambda layout: layout.form != "bytes", default=None)
 
     @property
     def as_user(self) -> bool:
@@ -157,7 +158,7 @@ def _check_axis(plan: Plan, joined: Stored | None) -> None:
 
 def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
-    with one result that is a picture."""
+    with one result that is a image."""
     found = {
         variable: LayoutRequests(can_pad=not caller.of_levels)
         for variable, caller in graph.producers.items()
@@ -184,13 +185,13 @@ def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
 
 def _writes_layouts(caller: Caller, plans: Plans) -> bool:
     """Whether a composite that is none of levels can write its result as a layout."""
-    is_picture = len(shape_of(caller.variable.ty)) == 4
-    return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
+    is_image = len(shape_of(caller.variable.ty)) == 4
+    return is_image and (caller.variable in plans or max_pool_of(caller.function) is not None)
 
 
 def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     """The layout in which a result is to be written for a layer that has it as its data: of levels
-    always, else if all that it reads of a picture is the picture with a halo around it, or
+    always, else if all that it reads of a image is the image with a halo around it, or
     rebased."""
     if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
         return None
@@ -245,7 +246,7 @@ def _pool_planes(graph: Graph, requests: dict[Var, LayoutRequests]) -> None:
 def _pool_of_levels(caller: Caller) -> Any:
     """The operator of a composite of levels that is a small maximum pool and nothing else."""
     calls = calls_in(caller.function)
-    if not caller.of_levels or len(calls) != 1 or not is_op(calls[0], "relax.qnn.max_pool2d"):
+    if not caller.of_levels or len(calls) != 1 or not is_op(calls[0], names.QNN_MAX_POOL2D):
         return None
     kernel = attributes(calls[0])["kernel"]
     return calls[0] if kernel[0] * kernel[1] <= MOST_TAPS else None

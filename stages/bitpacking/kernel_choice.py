@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from stages.bitpacking.call_graph import Graph
-from stages.bitpacking.edge_layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.edge_layouts import fill_of, images, layout_of, nhwc
 from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
@@ -52,15 +52,15 @@ def choose(
 def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, as its data lie.
 
-    Layers of levels that legalizing has given to kernels of stored bits are not among them: for
-    these it has chosen.
+    Layers that legalizing has given to kernels of stored bits are not among them: for these it has
+    chosen.
     """
     layers = layers_of(graph, options)
     phased = in_phases(graph, layers, offers)
     return {
         one.name: subject_of(one, offers, phased)
         for one in layers.values()
-        if not (one.of_levels and str(one.call.op.name) in ON_BITS)
+        if str(one.call.op.name) not in ON_BITS
     }
 
 
@@ -105,7 +105,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Sub
     """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
     call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
-    batch, count = pictures(call.ty), attrs.get("groups", 1)
+    batch, count = images(call.ty), attrs.get("groups", 1)
     channels, strides = weight.shape[-1] * count, tuple(attrs.get("strides", (1, 1)))
     geometry = Geometry(
         weight.shape[1:3],

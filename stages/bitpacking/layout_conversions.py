@@ -1,7 +1,7 @@
 """Composites that lay a tensor out in front of a layer, where what gives the tensor does not.
 
-Transposes are taken along. So is what computes a picture of few channels element by element
-(quantizing, as a rule): a picture of one to four channels becomes one word a pixel, or pixels close
+Transposes are taken along. So is what computes a image of few channels element by element
+(quantizing, as a rule): a image of one to four channels becomes one word a pixel, or pixels close
 together where rows of a window have fewer words so (`Geometry.as_unpadded`), in one pass from what
 the user hands in.
 """
@@ -20,7 +20,7 @@ from stages.dialect import elementwise
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
-from stages.graph.composites import PICTURES, PLAIN
+from stages.graph.composites import IMAGES, PLAIN
 from stages.nodes import Function, Var
 
 
@@ -43,7 +43,7 @@ class Conversions:
             for v in origins
             if readings[v] == 1 and v in self.callers and _is_elementwise(self.callers[v])
         }
-        """What gives a picture of few channels, and is computed where that is laid out."""
+        """What gives a image of few channels, and is computed where that is laid out."""
         self.matrices = matrices(graph, layers)
         packed = (variable for matrix in self.matrices.values() for variable in matrix.passed)
         self.unread = {*self.transposed, *self.fused, *packed}
@@ -58,15 +58,15 @@ class Conversions:
         return (
             not self.graph.is_given(source)
             and is_whole
-            and layout.is_picture
+            and layout.is_image
             and not any(layout.halo)
         )
 
     def to_bytes(self, source: Var, layout: Layout) -> tuple[Any, list[Any]]:
         """The composite that lays a tensor out, and the variables of `main` that it reads."""
         origin, order = self._origin(source)
-        is_picture = layout.is_narrow and len(shape_of(origin.ty)) == 4
-        fused = self.callers[origin] if is_picture and origin in self.fused else None
+        is_image = layout.is_narrow and len(shape_of(origin.ty)) == 4
+        fused = self.callers[origin] if is_image and origin in self.fused else None
         arguments = list(fused.actual.values()) if fused else [origin]
         builder = FunctionBuilder()
         inside = [
@@ -79,7 +79,7 @@ class Conversions:
             shape = (1, 1, *shape_of(value.ty))
             value = builder.emit(relax.op.reshape(value, shape), "pixels")
         written = store(builder, value, layout)
-        kind = PICTURES if is_picture else PLAIN
+        kind = IMAGES if is_image else PLAIN
         return builder.finish([written], {"composite": kind}), arguments
 
     def _origin(self, source: Var) -> tuple[Any, list[int]]:
@@ -99,7 +99,7 @@ def to_bits(stored: Var, inner: Layout, layout: Layout) -> Any:
 
 
 def _is_elementwise(caller: Caller) -> bool:
-    """Whether a composite computes one picture of bytes from others of its shape and scalars."""
+    """Whether a composite computes one image of bytes from others of its shape and scalars."""
     if caller.kind != PLAIN:
         return False
     function, outputs = caller.function, outputs_of(caller.function)

@@ -10,6 +10,7 @@ import numpy as np
 from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
 from stages.bitpacking.edge_layouts import nhwc
 from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.names import PERMUTE_DIMS, QNN_QUANTIZE
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
@@ -24,8 +25,8 @@ LINEAR = tuple(
     for algorithm in ("", "bitserial_", "lookup_")
     for name in ("conv2d", "dense")
 )
-FUSED = {"relax.permute_dims", "relax.qnn.quantize"}
-"""Operators that a pass over an input picture may consist of."""
+FUSED = {PERMUTE_DIMS, QNN_QUANTIZE}
+"""Operators that a pass over an input image may consist of."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +142,10 @@ def _is_narrow_input(graph: Graph, data: Var) -> bool:
 
 
 def _is_fused(graph: Graph, data: Var) -> bool:
-    """Whether a pass that does nothing else makes a picture of few channels, for one layer."""
+    """Whether a pass that does nothing else makes a image of few channels, for one layer."""
     producer = graph.producers[data]
     source = producer.function.params[0].ty
-    is_picture = dtype_of(source) == "float32" and len(shape_of(source)) == 4
+    is_image = dtype_of(source) == "float32" and len(shape_of(source)) == 4
     names = {str(call.op.name) for call in calls_in(producer.function)}
     is_alone = graph.readings[data] == 1 and producer.variable.same_as(data)
-    return is_alone and is_picture and names <= FUSED
+    return is_alone and is_image and names <= FUSED

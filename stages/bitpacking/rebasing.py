@@ -1,9 +1,9 @@
 """Activations that are stored as the signed bytes that kernels multiply, so that none flips them.
 
 Instructions such as SDOT and SMULL take signed bytes, and levels of 8 bits are unsigned. What gives
-a picture can write them less 128 (Jain et al. 2020, section IV-C, has the shift) for one
+a image can write them less 128 (Jain et al. 2020, section IV-C, has the shift) for one
 instruction a register, where each tile that reads it would need one a register again. It does so
-where nothing reads the levels as they are, so that no picture is written twice.
+where nothing reads the levels as they are, so that no image is written twice.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.dialect.calls import dtype_of, is_op
 from stages.graph.bindings import bindings_of
 from stages.nodes import Var
+from stages.numerics import rule_names
 
 
 def rebased(plans: Plans, data: Collection[Var]) -> Plans:
-    """The same, with layers on rebased pictures where these are among `data`."""
+    """The same, with layers on rebased images where these are among `data`."""
     found = dict(plans)
     for variable, plan in plans.items():
         if isinstance(plan, LinearPlan) and plan.layer.data in data:
@@ -29,7 +30,7 @@ def rebased(plans: Plans, data: Collection[Var]) -> Plans:
 
 
 def can_be_rebased(plans: Plans) -> set[Var]:
-    """The pictures that can be rebased: convolutions give them, and all layers flip them."""
+    """The images that can be rebased: convolutions give them, and all layers flip them."""
     readers: dict[Var, list[LinearPlan]] = defaultdict(list)
     for plan in plans.values():
         if isinstance(plan, LinearPlan) and not plan.layer.of_levels:
@@ -42,7 +43,7 @@ def can_be_rebased(plans: Plans) -> set[Var]:
 
 
 def _flips(plan: LinearPlan) -> bool:
-    """Whether a layer flips what it reads, and that is a picture as it lies."""
+    """Whether a layer flips what it reads, and that is a image as it lies."""
     layout = plan.layout
     is_whole = layout.form == "bytes" and not layout.is_narrow and layout.stacked == 1
     is_flipped = bool(plan.signature.offset) and dtype_of(plan.layer.data.ty) == "uint8"
@@ -52,4 +53,4 @@ def _flips(plan: LinearPlan) -> bool:
 def _is_looked_up(producer: Plan) -> bool:
     """Whether a composite stores what it looks up in a table, a vector at a time."""
     bindings = bindings_of(producer.layer.function)
-    return any(is_op(binding.value, "relax.qnn.table") for binding in bindings)
+    return any(is_op(binding.value, rule_names.QNN_TABLE) for binding in bindings)

@@ -20,6 +20,7 @@ import numpy as np
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
@@ -27,6 +28,7 @@ from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
 from stages.kinds import Array
 from stages.nodes import Call, Function, Var
+from stages.numerics import rule_names
 
 Marks = Mapping[Var, Mapping[str, bool]]
 """Variable of a composite → attributes that the operator gets which gives it."""
@@ -69,7 +71,7 @@ def marks_of(
     `most` is the largest size of each channel's, `tensor` gives the values of a parameter.
     """
     readers = [b for b in bindings_of(function) if sums in variables_in(b.value)]
-    if len(readers) != 1 or not is_op(readers[0].value, "relax.qnn.rescale"):
+    if len(readers) != 1 or not is_op(readers[0].value, rule_names.QNN_RESCALE):
         return {}, 0
     scale = tensor(readers[0].value.args[1])
     if scale is None:
@@ -103,7 +105,7 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
             return reach(call.args[0], calls, tensor)
         if linear_name(call):
             return int(most_of_layer(call, tensor(call.args[1])).max())
-        if is_op(call, "relax.qnn.add"):
+        if is_op(call, names.QNN_ADD):
             attrs = attributes(call)
             points = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
             return points + sum(reach(argument, calls, tensor) for argument in call.args)

@@ -29,7 +29,7 @@ class Window:
         return self.transform.outputs
 
     def halo(self, stacked: int, phases: int) -> Halo:
-        """What must surround the picture (top, left, bottom, right), so that the last window or
+        """What must surround the image (top, left, bottom, right), so that the last window or
         tile ends in it where rows are stacked, and phases are alike."""
         top, left, bottom, right = self.padding
         height, width = self.size
@@ -42,7 +42,7 @@ class Window:
         return top, left, rows - height - top, columns - width - left
 
     def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
-        """How a packed convolution steps over a picture whose rows lie so."""
+        """How a packed convolution steps over a image whose rows lie so."""
         (height, width), (down, right) = self.kernel, self.strides
         return {
             "window": [-(-height // stacked), width],

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.passes import Pass
@@ -63,7 +64,7 @@ def copies_of(main: Function) -> set[Var]:
     shared, found = {*values, *inputs}, set[Var]()
     for value in values:
         call = made.get(value)
-        if not is_op(call, "relax.reshape") or call.args[0] not in shared:
+        if not is_op(call, names.RESHAPE) or call.args[0] not in shared:
             continue
         if shape_of(call.ty) == shape_of(call.args[0].ty):
             found.add(value)

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from stages.canonicalizing.copy_shared_outputs import copies_of
-from stages.canonicalizing.grouping import Group, escaping, group, in_order
-from stages.canonicalizing.islands import islands
-from stages.canonicalizing.single_readers import group_single_readers
+from stages.canonicalizing.group import Group, escaping
+from stages.canonicalizing.grouping import group_bindings
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder, ModelBuilder
-from stages.graph.composites import is_prequantized
 from stages.kinds import Model
-from stages.nodes import Call, Function, TupleGetItem, Var, VarBinding
+from stages.nodes import Call, Function, TupleGetItem, Var
 
 
 class OutlineComposites:
@@ -35,10 +32,9 @@ class OutlineComposites:
 
     def run(self) -> Model:
         """The model of calls."""
-        items = groups_of(self.source)
-        groups = [item for item in items if isinstance(item, Group)]
-        self.rewrites = sum(len(each.bindings) for each in groups)
-        outputs = dict(zip(map(id, groups), escaping(groups, self.main, items), strict=True))
+        items = group_bindings(self.main)
+        outputs = escaping(items, self.main)
+        self.rewrites = sum(len(each.bindings) for each in items if isinstance(each, Group))
         for each in items:
             if isinstance(each, Group):
                 self._outline(each, outputs[id(each)])
@@ -64,16 +60,6 @@ class OutlineComposites:
             return
         for index, result in enumerate(results):
             self.mapping[result] = self.builder.emit(TupleGetItem(value, index), result.name)
-
-
-def groups_of(model: Model) -> list[Group | VarBinding]:
-    """Groups in execution order and, between them, bindings that are no composites."""
-    main = model.module["main"]
-    if is_prequantized(model):
-        return group_single_readers(main)
-    elsewhere = islands(main) | copies_of(main)
-    items: list[Group | VarBinding] = [*group(main, elsewhere)]
-    return in_order([*items, *group_single_readers(main, elsewhere)]) if elsewhere else items
 
 
 def _declared(builder: ModelBuilder, model: Model) -> dict[Var, Var]:

@@ -33,11 +33,15 @@ def _conv2d_meaning(
     pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Array:
     """Convolution of numerators; padded positions have the numerator `pad_value`.
 
     The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
+    `of_levels` says that it comes from between simulated quantizers: its data are levels that
+    nothing but layers read, and what becomes of its sums are levels or floats. It changes no value.
     """
+    del of_levels
     padded = pad_spatial(data_zero_point.numerators(data), padding, pad_value)
     filters = weight_zero_point.numerators(weight)
     return convolve(padded, filters, strides, groups, dilation, dtype)
@@ -50,8 +54,13 @@ def _dense_meaning(
     data_zero_point: ZeroPoint,
     weight_zero_point: ZeroPoint,
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Array:
-    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O]."""
+    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O].
+
+    `of_levels` is that of `conv2d`.
+    """
+    del of_levels
     a = data_zero_point.numerators(data).astype(np.float64)
     w = weight_zero_point.numerators(weight).astype(np.float64)
     return (a @ w.T).astype(dtype)
@@ -105,15 +114,23 @@ def add(
     rows=["thresholds"], infer=infer.threshold,
 )  # fmt: skip
 def threshold(
-    m: Numbers, data: Value, thresholds: Rows, flip: Value, *, dtype: str, rising: bool = False
+    m: Numbers,
+    data: Value,
+    thresholds: Rows,
+    flip: Value,
+    *,
+    dtype: str,
+    rising: bool = False,
+    of_levels: bool = False,
 ) -> Value:
     """Level = number of thresholds `t` with `data >= t` (where `flip` is 1, without).
 
     `thresholds` is [T, C], float32 or integers as the data is, `flip` uint8 [C]; C is the last
     axis of `data`.
-    `rising` says that `flip` is 0 everywhere.
+    `rising` says that `flip` is 0 everywhere, `of_levels` that the result is that of a simulated
+    quantizer (`conv2d`).
     """
-    del dtype
+    del dtype, of_levels
     wide = "float32" if thresholds.dtype == "float32" else "int32"
     kind = thresholds.dtype if m.dtype(data) == thresholds.dtype else wide
     value = m.cast(data, kind)

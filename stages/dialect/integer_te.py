@@ -48,8 +48,10 @@ def conv2d(
     pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Any:
     """Convolution of numerators."""
+    del of_levels
     oc, kh, kw, depth = (int(extent) for extent in weight.shape)
     padded = _padded(
         data,
@@ -81,8 +83,10 @@ def dense(
     data_zero_point: ZeroPoint,
     weight_zero_point: ZeroPoint,
     dtype: str = "int32",
+    of_levels: bool = False,
 ) -> Any:
     """Matrix product of numerators."""
+    del of_levels
     k = te.reduce_axis((0, data.shape[1]))
     return te.compute(
         (data.shape[0], weight.shape[0]),

@@ -45,7 +45,7 @@ def is_collect(expr: Expr) -> bool:
     return is_op(expr, "relax.qnn.collect")
 
 
-def pictures_of(model: Model) -> int:
+def images_of(model: Model) -> int:
     """How many pictures of a batch `main` is run for, one after the other."""
     return int(model.module["main"].attrs.get("pictures", 1))
 

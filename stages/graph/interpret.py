@@ -16,7 +16,7 @@ from stages.dialect.calls import attributes, shape_of
 from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import bindings_of, output_names, outputs_of
-from stages.graph.collecting import pictures_of, together
+from stages.graph.collecting import images_of, together
 from stages.kinds import Array, Model
 from stages.nodes import (
     Call,
@@ -46,24 +46,24 @@ def run(
     """Outputs of `main` by name for one sample; `observe(name, value)` sees every binding.
 
     `change(variable, value)` gives another value for what a binding computes.
-    Where `main` is of one picture, a sample is a batch of them, and so is every value.
+    Where `main` is of one image, a sample is a batch of them, and so is every value.
     Raises KeyError for a missing input, NotImplementedError for an operator without a meaning.
     """
     main = model.module["main"]
-    pictures, once = pictures_of(model), together(main)
+    images, once = images_of(model), together(main)
     count = int(main.attrs["num_input"])
     given = {parameter: inputs[parameter.name] for parameter in main.params[:count]}
     tensors = {parameter: model.params[parameter.name] for parameter in main.params[count:]}
-    by_picture = [binding for binding in bindings_of(main) if binding.var not in once]
+    by_image = [binding for binding in bindings_of(main) if binding.var not in once]
     environment = {**given, **tensors}
-    if pictures == 1:
-        _bind(model.module, by_picture, environment, change)
+    if images == 1:
+        _bind(model.module, by_image, environment, change)
     else:
         alone = []
-        for at in range(pictures):
+        for at in range(images):
             alone.append({v: x[at : at + 1] for v, x in given.items()} | tensors)
-            _bind(model.module, by_picture, alone[at], change)
-        for binding in by_picture:
+            _bind(model.module, by_image, alone[at], change)
+        for binding in by_image:
             environment[binding.var] = _joined([each.pop(binding.var) for each in alone])
     _bind(model.module, [b for b in bindings_of(main) if b.var in once], environment, change)
     if observe is not None:
@@ -85,7 +85,7 @@ def _bind(
 
 
 def _joined(shares: Sequence[Any]) -> Any:
-    """A batch of values, each of one picture."""
+    """A batch of values, each of one image."""
     if isinstance(shares[0], tuple):
         return tuple(map(_joined, zip(*shares, strict=True)))
     return np.concatenate(shares) if np.shape(shares[0])[:1] == (1,) else np.stack(shares)

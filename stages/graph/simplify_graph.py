@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.movement_numpy import slices_of
@@ -22,7 +23,7 @@ from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, TupleGetItem, Var, VarBinding
 
-TRANSPOSE, RESHAPE = "relax.permute_dims", "relax.reshape"
+TRANSPOSE, RESHAPE = names.PERMUTE_DIMS, names.RESHAPE
 REDUCTIONS = {
     f"relax.{build.__name__}": build
     for build in (relax.op.mean, relax.op.sum, relax.op.max, relax.op.min)
@@ -58,7 +59,7 @@ class SimplifyGraph(Pass):
         expr, name = binding.value, str(binding.var.name)
         if isinstance(expr, TupleGetItem):
             return self._part(expr, name)
-        if is_op(expr, "relax.split"):  # only its parts are read
+        if is_op(expr, names.SPLIT):  # only its parts are read
             self.parts[binding.var] = (self.read(expr.args[0]), expr)
             self.leave_out(binding.var)
             return None
@@ -129,11 +130,11 @@ class SimplifyGraph(Pass):
             return self._sink(expr, name)
         if op == RESHAPE:
             return self._reshape(expr, name)
-        if op == "relax.concat":
+        if op == names.CONCAT:
             return self._concat(expr, name)
-        if op == "relax.strided_slice":
+        if op == names.STRIDED_SLICE:
             return self._slice(expr, name)
-        if op == "relax.take":
+        if op == names.TAKE:
             return self._take(expr, name)
         if op in REDUCTIONS and bool(expr.attrs.keepdims) and expr.attrs.axis is not None:
             return self._reduction(expr, name)

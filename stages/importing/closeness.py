@@ -15,10 +15,12 @@ import tvm
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, tensor_types
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, output_names, variables_in
 from stages.kinds import Model
+from stages.numerics import rule_names
 from stages.numerics.onnx_islands import ATTRIBUTE, CLOSE, Island, islands_of, written
 
 Array = np.ndarray[Any, Any]
@@ -43,8 +45,8 @@ def inexact_operands(model: Model) -> list[Any]:
             inexact.add(variable)
     found = []
     for value in calls.values():
-        low = calls.get(value.args[0]) if is_op(value, "relax.qnn.dynamic_scale") else None
-        if low is not None and is_op(low, "relax.min") and low.args[0] in inexact:
+        low = calls.get(value.args[0]) if is_op(value, rule_names.QNN_DYNAMIC_SCALE) else None
+        if low is not None and is_op(low, names.MIN) and low.args[0] in inexact:
             found.append(low.args[0])
     return found
 

@@ -6,17 +6,19 @@ from math import prod
 
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.dialect.names import PREFIX
+from stages.kernels import operator_names
 from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
 from stages.nodes import Call
 
 _OUTPUT_AXIS = {
-    "relax.qnn.direct_conv2d": -1,
-    "relax.qnn.direct_dense": -1,
-    "relax.matmul": -1,
-    "relax.nn.conv2d": 0,
-    "relax.qnn.conv2d": 0,
+    operator_names.QNN_DIRECT_CONV2D: -1,
+    operator_names.QNN_DIRECT_DENSE: -1,
+    names.MATMUL: -1,
+    names.CONV2D: 0,
+    names.QNN_CONV2D: 0,
 }
 """Products in plain kernels → where the output channels are in their weights."""
 
@@ -35,7 +37,7 @@ def macs_of(call: Call) -> int:
     if axis is None:
         return 0
     weight = shape_of(call.args[1].ty)
-    if is_op(call, "relax.matmul"):
+    if is_op(call, names.MATMUL):
         weight = weight[-2:]  # what stands before are batches
     return prod(shape_of(call.ty)) * prod(weight) // weight[axis]
 

@@ -14,6 +14,7 @@ import numpy as np
 from stages.dialect.calls import attributes, is_op, shape_of, storage_dtype, tensor_type
 from stages.dialect.convolve import windows
 from stages.dialect.registry import register
+from stages.kernels import operator_names
 from stages.kernels.channel_groups import groups_of, put_back
 from stages.kernels.packing import (
     raw_sums,
@@ -27,8 +28,8 @@ from stages.nodes import Call, Expr, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
-CONVOLUTION, WINOGRAD = "relax.qnn.packed_conv2d", "relax.qnn.packed_winograd"
-DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
+CONVOLUTION, WINOGRAD = operator_names.QNN_PACKED_CONV2D, operator_names.QNN_PACKED_WINOGRAD
+DEPTHWISE_CONVOLUTION = operator_names.QNN_PACKED_DEPTHWISE
 WEIGHTS_RANK = 4
 """Of weights for all images: blocks of channels, planes, words, channels. Where every image has
 its own, there is an axis more in front."""

@@ -44,6 +44,10 @@ class Problem:
         return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
 
 
+BYTES = Problem(8, 8, "signed")
+"""The product of two bytes, whatever their arithmetic."""
+WIDE_WEIGHTS = Problem(8, 9, "signed")
+"""The same with weights that no byte holds."""
 FLOAT32 = Problem(32, 32, "signed", "float32")
 """The product of two floats (IEEE 754 binary32)."""
 BFLOAT16 = Problem(16, 16, "signed", "bfloat16")

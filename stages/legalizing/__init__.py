@@ -2,13 +2,13 @@
 
 Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
 `lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
-as int8 numerators, without zero point). Which one is a function of the layer's precision and shape
-and of what the synthesis engine offers on the core; the recipe may say otherwise.
+as int8 numerators, without zero point), or is left to loops. Which one is a function of the layer's
+precision and shape (`stages/graph/layer_forms.py`) and of what the synthesis engine offers on the
+core; the recipe may say otherwise, for any model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from hw.profile import Hardware
@@ -16,20 +16,13 @@ from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import (
-    LINEAR,
-    ON_FLOATS,
-    is_float_product,
-    is_linear,
-    is_prequantized,
-    takes_depthwise,
-)
+from stages.graph.composites import LINEAR, ON_FLOATS, is_float_product, is_linear
+from stages.graph.layer_forms import form_of, is_level_layer
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
-from stages.layer_options import Algorithm, LayerAlgorithm, is_match
-from stages.legalizing.choice import ON_BYTES, layer_of, subject
-from stages.legalizing.choose_algorithms import ChooseAlgorithms
+from stages.layer_options import Algorithm, is_match
+from stages.legalizing.choice import ON_BYTES, impossible, layer_of, subject
 from stages.legalizing.legalize_products import LegalizeProducts
 from stages.nodes import Call, Function
 from stages.options import LegalizeOptions
@@ -43,29 +36,17 @@ NAMED = (*LINEAR, *ON_FLOATS, batch_matmul.BATCH_DENSE)
 def passes(
     model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
 ) -> Passes:
-    """The one pass there is for a model; StageError for a pattern without a match or a bad
-    override."""
-    if is_prequantized(model):
-        _refuse_on_bits(options.layers)
-        on_bytes = set(overrides_of(model, options))
-        return (
-            PassRow(
-                partial(
-                    LegalizeProducts,
-                    on_bytes=on_bytes,
-                    offers=offers,
-                    choices=choices,
-                    hardware=hardware,
-                ),
-                "gives each product unsigned bytes, stored bits, or loops",
-                "the operators come with their arithmetic: only the form of operands is open",
-            ),
-        )
-    overrides = overrides_of(model, options)
+    """The one pass there is; StageError for a pattern without a match or a bad override."""
     return (
         PassRow(
-            partial(ChooseAlgorithms, overrides=overrides, offers=offers, choices=choices),
-            "names each layer's algorithm: bit-serial, look-ups, or bytes without zero point",
+            partial(
+                LegalizeProducts,
+                overrides=overrides_of(model, options),
+                offers=offers,
+                choices=choices,
+                hardware=hardware,
+            ),
+            "gives each product its algorithm: bit-serial, look-ups, unsigned bytes, or loops",
             "layers that read the same levels choose together, so it sees the whole graph",
         ),
     )
@@ -83,19 +64,18 @@ def run(
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
     rows = passes(model, options, offers, choices, hardware)
     result = run_passes(rows, model, observe)
-    if not is_prequantized(model):
-        check(result)
+    check(result)
     return result
 
 
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
-    """Layer → what there is to choose for it, in a model whose layers choose their algorithm."""
+    """Layer → what there is to choose for it, the algorithm included, where a kernel takes it."""
     overrides = overrides_of(model, options)
     found = {}
     for binding in bindings_of(model.module["main"]):
         if is_linear(binding.value):
-            weight = model.params[str(binding.value.args[1].name)]
-            if takes_depthwise(binding.value, weight):
+            weight = model.params.get(str(binding.value.args[1].name))
+            if weight is None or form_of(binding.value, weight) not in ("bytes", "spread"):
                 continue
             name = str(binding.var.name)
             layer, packing = layer_of(binding, weight), options.packing_of(name)
@@ -104,9 +84,9 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
 
 
 def check(model: Model) -> None:
-    """Raise AssertionError unless every product has operands its algorithm takes."""
+    """Raise AssertionError unless every product of levels has operands its algorithm takes."""
     for binding in bindings_of(model.module["main"]):
-        if is_linear(binding.value):
+        if is_linear(binding.value) and is_level_layer(binding.value):
             data, weight = binding.value.args
             assert dtype_of(weight.ty) == "int8", binding.var.name
             assert dtype_of(data.ty).startswith("uint"), binding.var.name
@@ -125,12 +105,10 @@ def overrides_of(model: Model, options: LegalizeOptions) -> dict[str, Algorithm]
                 hint=f"the layers are {', '.join(products)}",
             )
         for name in matched if override.algorithm not in ON_BYTES else ():
-            if is_float_product(products[name]):
-                raise StageError(
-                    f"cannot choose {override.algorithm}: it stays in float",
-                    layer=name,
-                    hint="use algorithm: mac8",
-                )
+            if not is_linear(products[name]):
+                is_float = is_float_product(products[name])
+                obstacle = "it stays in float" if is_float else "its weights are computed"
+                raise impossible(name, override.algorithm, obstacle, is_named=True)
         overrides |= dict.fromkeys(matched, override.algorithm)
     return overrides
 
@@ -142,15 +120,3 @@ def _products(main: Function) -> dict[str, Call]:
         for binding in bindings_of(main)
         if any(is_op(binding.value, name) for name in NAMED)
     }
-
-
-def _refuse_on_bits(overrides: Iterable[LayerAlgorithm]) -> None:
-    """StageError for an algorithm on stored bits, which a pre-quantized model does not choose."""
-    for override in overrides:
-        if override.algorithm not in ON_BYTES:
-            raise StageError(
-                f"the layers '{override.match}' cannot choose {override.algorithm}: the model's "
-                "operators come with their arithmetic",
-                hint="leave algorithm out, or write mac8 or winograd; models trained with "
-                "quantizers have the choice",
-            )

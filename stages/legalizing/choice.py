@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.levels import Levels
 from stages.errors import StageError
-from stages.graph.composites import bits_obstacle
+from stages.graph.layer_forms import bits_obstacle, obstacle_to_bits
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import POLYPHASE_GAIN, Geometry
 from stages.kernels.kernel_candidates import LINE, KernelCandidate, Method, from_table
@@ -24,7 +24,7 @@ from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import VarBinding
 
-_ON_BITS: dict[Method | None, str] = {
+ON_BITS: dict[Method | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
@@ -56,6 +56,14 @@ class Layer:
     attrs: dict[str, Any]
     weight: Array
     output: tuple[int, int]
+    own_obstacle: str | None = None
+    """What keeps it from stored bits beside the encodings of its operands."""
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why it cannot be computed on stored bits (bit-serial, or by look-ups), or None."""
+        encodings = bits_obstacle(*self.levels, self.attrs.get("groups", 1))
+        return encodings or self.own_obstacle
 
     @property
     def activation_bits(self) -> int:
@@ -116,39 +124,39 @@ class Layer:
         return weight_limit_of(self.numerators)
 
 
-def bitserial_obstacle(layer: Layer) -> str | None:
-    """Why a layer cannot be computed on stored bits (bit-serial, or by look-ups), or None."""
-    return bits_obstacle(*layer.levels, layer.attrs.get("groups", 1))
-
-
 def layer_of(binding: VarBinding, weight: Array) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
-    height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
+    height, width = shape_of(call.ty)[1:3] if is_op(call, names.QNN_CONV2D) else (1, 1)
     data, stored = (dtype_of(argument.ty) for argument in call.args)
-    name = str(binding.var.name)
-    return Layer(name, data, stored, attributes(call), weight, (height, width))
+    name, obstacle = str(binding.var.name), obstacle_to_bits(call, weight)
+    return Layer(name, data, stored, attributes(call), weight, (height, width), obstacle)
 
 
 def choose(layer: Layer, wanted: Method | None, offers: Table, choices: Table) -> Method:
     """The recipe's override where there is one, else the algorithm of the kernel picked."""
-    obstacle = bitserial_obstacle(layer)
-    if wanted in _ON_BITS and obstacle:
-        raise StageError(
-            f"cannot {_ON_BITS[wanted]}: {obstacle}", layer=layer.name, hint="use algorithm: mac8"
-        )
-    if wanted in ON_BYTES or obstacle:
+    if wanted in ON_BITS and layer.obstacle:
+        raise impossible(layer.name, wanted, layer.obstacle)
+    if wanted in ON_BYTES or layer.obstacle:
         return "mac8"
     offered = layer.offered(offers)
     if wanted is None:
         return _way(pick(offered, layer.workload(layer.problem.name), choices))
     if not any(offer.algorithm == wanted for offer in offered):
         raise StageError(
-            f"cannot {_ON_BITS[wanted]}: the instruction set has no kernel for it",
+            f"cannot {ON_BITS[wanted]}: the instruction set has no kernel for it",
             layer=layer.name,
             hint="use algorithm: bitserial, or leave it out",
         )
     return wanted
+
+
+def impossible(
+    layer: str, wanted: Method | None, obstacle: str, *, is_named: bool = False
+) -> StageError:
+    """Why a layer cannot have the algorithm that the recipe wants, which `is_named` or told."""
+    what = f"choose {wanted}" if is_named else ON_BITS[wanted]
+    return StageError(f"cannot {what}: {obstacle}", layer=layer, hint="use algorithm: mac8")
 
 
 def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
@@ -158,7 +166,7 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     take. Bytes that all read, and move over alike, may lie in phases. Kernels that were measured
     are no exception: neither who writes tables was timed nor what else would do with bytes.
     """
-    if any(map(bitserial_obstacle, readers)):
+    if any(layer.obstacle for layer in readers):
         return None
     candidates = [layer.workload(layer.problem.name) for layer in readers]
     offered = [layer.offered(offers) for layer in readers]
@@ -221,7 +229,7 @@ def subject(
 ) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
-    if wanted in ON_BYTES or bitserial_obstacle(layer):
+    if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
         offered = byte_candidates(offers, layer.activation_bits, layer.numerators, algorithms)
         return Subject((products,), tuple(offered))

@@ -1,65 +1,76 @@
-"""Legalizing the products of a pre-quantized model.
+"""Legalizing the products of a quantized model: each gets an algorithm, and operands in its form.
 
-Where a micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed
-weights; where both are stored in a few bits, popcounts may be cheaper. The others become products
-for TE kernels. The four terms of a convolution with zero points (Jain et al. 2020, section IV-A,
-equation 4) are
+Where both operands are stored in a few bits, popcounts or look-ups may be cheapest. Where a
+micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed weights. The
+others become products for TE kernels; `stages/graph/layer_forms.py` says which. The four terms of
+a convolution with zero points (Jain et al. 2020, section IV-A, equation 4) are
 
     sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
 
-once the picture is padded with the zero point: the second sum is known at compile time and goes
+once the image is padded with the zero point: the second sum is known at compile time and goes
 into the bias, and the weights' own zero point is subtracted where they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.zero_point import AT_ZERO
+from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_products
+from stages.graph.composites import has_own, is_linear
+from stages.graph.layer_forms import (
+    ON_ITS_OWN,
+    fits_bytes,
+    form_of,
+    is_level_layer,
+    obstacle_to_bits,
+)
 from stages.graph.passes import Pass
 from stages.kernels import direct_operators as direct
+from stages.kernels.channel_groups import dense
+from stages.kernels.kernel_candidates import Method
 from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Array, Model, Table
-from stages.legalizing.choice import BUILDERS, choose, layer_of
+from stages.layer_options import Algorithm
+from stages.legalizing.choice import BUILDERS, ON_BITS, Layer, choose, impossible, layer_of, shared
 from stages.nodes import Call, Expr, Var, VarBinding
+from stages.numerics import rule_names
 from stages.numerics.division import rounds_alike
 from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
-QUANTIZE = "relax.qnn.quantize_linear"
-MOVES = ("relax.permute_dims", "relax.reshape")
+QUANTIZE = rule_names.QNN_QUANTIZE_LINEAR
+MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
 """Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
 
 class LegalizeProducts(Pass):
-    """Gives products of constant weights the form that a kernel takes, or that of loops.
-
-    Some layers are `on_bytes` whatever is predicted for them.
-    """
+    """Has each product computed on bits, by look-ups, on bytes or in loops."""
 
     def __init__(
         self,
         source: Model,
-        on_bytes: Collection[str],
+        overrides: Mapping[str, Algorithm],
         offers: Table,
         choices: Table,
         hardware: Hardware,
     ) -> None:
         super().__init__(source)
-        self.on_bytes, self.offers, self.choices = on_bytes, offers, choices
+        self.offers, self.choices = offers, choices
+        self.wanted: dict[str, Method] = {**overrides, **self._shared(overrides)}
+        """Layer → the algorithm that it must have."""
         self.divides_by_products = hardware.architecture in ARM
         self.rebased: dict[Var, Var] = {}
         """Old variable of signed bytes → the new one of unsigned bytes."""
@@ -74,14 +85,7 @@ class LegalizeProducts(Pass):
         """A product for a kernel or for loops, and what is cheaper for knowing its operands."""
         call = binding.value
         if is_linear(call):
-            attrs, weight = attributes(call), self.constants.get(call.args[1])
-            if takes_bits(call, weight) and (found := self._on_bits(binding)) is not None:
-                return found
-            if takes_products(call, weight):
-                return self._on_bytes(call, attrs)
-            points = (attrs["data_zero_point"], attrs["weight_zero_point"])
-            if call.args[1] in self.constants and all(point.is_whole for point in points):
-                return self._in_loops(binding, attrs)
+            return self._layer(binding)
         if self._is_moved(binding):
             origin = call.args[0]
             return remap(call, {origin: self._rebased(origin)})
@@ -112,33 +116,63 @@ class LegalizeProducts(Pass):
 
     def _takes_bytes(self, call: Expr) -> bool:
         """Whether an expression is a product that a kernel of bytes computes."""
-        return is_linear(call) and takes_products(call, self.constants.get(call.args[1]))
+        return is_linear(call) and form_of(call, self.constants.get(call.args[1])) == "bytes"
 
-    def _on_bits(self, binding: VarBinding) -> Expr | None:
-        """A product for a kernel of stored bits, if that is what is chosen for it."""
-        call = binding.value
-        layer = layer_of(binding, self.constants[call.args[1]])
-        if layer.name in self.on_bytes:
-            return None
-        algorithm = choose(layer, None, self.offers, self.choices)
-        if algorithm == "mac8":
-            return None
-        build = BUILDERS[algorithm, is_op(call, "relax.qnn.conv2d")]
-        data, weight = (self.read(argument) for argument in call.args)
-        return build(data, weight, **attributes(call))
+    # -- layers --------------------------------------------------------------------------------
 
-    def _on_bytes(self, call: Call, attrs: dict[str, Any]) -> Expr:
+    def _shared(self, overrides: Mapping[str, Algorithm]) -> dict[str, Method]:
+        """Layer → the algorithm that it shares with other readers of its input."""
+        readers: dict[Var, list[Layer]] = {}
+        for binding in bindings_of(self.main):
+            if is_linear(binding.value) and str(binding.var.name) not in overrides:
+                data, weight = binding.value.args
+                if weight in self.constants:
+                    readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
+        found: dict[str, Method] = {}
+        for layers in readers.values():
+            if len(layers) > 1 and (algorithm := shared(layers, self.offers)):
+                found |= {layer.name: algorithm for layer in layers}
+        return found
+
+    def _layer(self, binding: VarBinding) -> Expr | None:
+        """A layer with its algorithm, by name or by its operands; StageError if it cannot have the
+        one that the recipe wants."""
+        call, name = binding.value, str(binding.var.name)
+        weight, wanted = self.constants.get(call.args[1]), self.wanted.get(name)
+        form = form_of(call, weight)
+        if form in ("bytes", "spread") and weight is not None:
+            layer = layer_of(binding, weight)
+            algorithm = choose(layer, wanted, self.offers, self.choices)
+            if algorithm != "mac8":
+                build = BUILDERS[algorithm, is_op(call, names.QNN_CONV2D)]
+                return build(*map(self.read, call.args), **attributes(call))
+            return self._on_bytes(call, layer)
+        if wanted not in (None, "mac8") and has_own(call):
+            raise impossible(name, wanted, ON_ITS_OWN, is_named=True)
+        if wanted in ON_BITS:
+            raise impossible(name, wanted, obstacle_to_bits(call, weight) or "no kernel takes it")
+        if form == "taps" and weight is not None:
+            return self._on_bytes(call, layer_of(binding, weight))
+        return self._in_loops(binding, attributes(call)) if form == "loops" else None
+
+    def _on_bytes(self, call: Call, layer: Layer) -> Expr:
         """A product of u8 activations and weights, whose own zero point is taken off them: s8, or
         s16 where no byte holds the difference."""
-        data, weight = self.read(call.args[0]), self.constants[call.args[1]]
+        attrs, data = dict(layer.attrs), self.read(call.args[0])
         if dtype_of(call.args[0].ty) == "int8":
             data = self._rebased(call.args[0]) if dtype_of(data.ty) == "int8" else data
             attrs["data_zero_point"] = attrs["data_zero_point"].moved(SHIFT)
-        levels = attrs["weight_zero_point"].numerators(weight)
-        levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)
+        fits = fits_bytes(call, layer.weight)
+        if not fits and is_level_layer(call):
+            raise StageError(
+                "the weights do not fit 8 bits with their zero point", layer=layer.name
+            )
+        levels = layer.numerators.astype(np.int8 if fits else np.int16)
+        if form_of(call, layer.weight) == "spread":
+            levels, attrs["groups"] = dense(levels, attrs["groups"]), 1
         attrs["weight_zero_point"] = AT_ZERO
         tensor = self.builder.tensor(str(call.args[1].name), levels)
-        build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense
+        build = integer.conv2d if is_op(call, names.QNN_CONV2D) else integer.dense
         return build(data, tensor, **attrs)
 
     def _rebased(self, variable: Var) -> Var:
@@ -146,7 +180,7 @@ class LegalizeProducts(Pass):
         if variable not in self.rebased:
             origin: Any = self.origins.get(variable)
             name = f"{variable.name}.rebased"
-            if is_op(origin, "relax.qnn.table") and origin.args[1] in self.constants:
+            if is_op(origin, rule_names.QNN_TABLE) and origin.args[1] in self.constants:
                 values = self.constants[origin.args[1]].astype(np.int16) + SHIFT
                 moved = self.builder.tensor(f"{name}.table", values.astype(np.uint8))
                 call = table(self.read(origin.args[0]), moved)
@@ -162,10 +196,10 @@ class LegalizeProducts(Pass):
         weight_name = str(call.args[1].name)
         point, weight_point = (attrs[f"{side}_zero_point"].whole for side in ("data", "weight"))
         dtype = str(attrs.get("dtype", "int32"))
-        is_conv = is_op(call, "relax.qnn.conv2d")
+        is_conv = is_op(call, names.QNN_CONV2D)
         if is_conv and any(attrs["padding"]):
             padded = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
-            if padded is None:  # what surrounds the picture has no stored value
+            if padded is None:  # what surrounds the image has no stored value
                 return None
             data = padded
         levels = weight.astype(np.int64) - weight_point
@@ -197,7 +231,7 @@ class LegalizeProducts(Pass):
         return 2 * bound <= np.iinfo(dtype).max
 
     def _padded(self, data: Var, padding: list[int], value: int, name: str) -> Var | None:
-        """The picture with `value` around it; None where its type cannot hold that."""
+        """The image with `value` around it; None where its type cannot hold that."""
         limits = np.iinfo(dtype_of(data.ty))
         if not limits.min <= value <= limits.max:
             return None
@@ -208,7 +242,7 @@ class LegalizeProducts(Pass):
     def _bias(self, binding: VarBinding, offsets: Array) -> None:
         """Add what is known at compile time, within the bias that follows where there is one."""
         readers = self.readers.get(binding.var, [])
-        if len(readers) == 1 and is_op(readers[0].value, "relax.add"):
+        if len(readers) == 1 and is_op(readers[0].value, names.ADD):
             add = readers[0]
             left, right = add.value.args
             other = right if left.same_as(binding.var) else left

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hw.profile import Hardware
 from stages.codegen import target_of
-from stages.graph.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
+from stages.graph.composites import IMAGES, MATRICES, TILES, max_pool_of, pad_of
 from stages.kinds import Table
 from stages.nodes import Function
 from stages.packaging.emitting.composite import Layer
@@ -110,7 +110,7 @@ TABLE = (
     ),
     Row(
         "images of few channels",
-        lambda it: it.kind == PICTURES or it.composite.is_image,
+        lambda it: it.kind == IMAGES or it.composite.is_image,
         lambda it, symbol: lower_image_packing(it.composite, symbol, it.hardware),
     ),
     Row(

@@ -12,9 +12,10 @@ from tvm import relax
 from tvm.ir import Call as RelaxCall
 
 from hw.profile import Hardware
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, output_names, outputs_of, quantization_of
-from stages.graph.collecting import is_collect, pictures_of, together
+from stages.graph.collecting import images_of, is_collect, together
 from stages.graph.composites import PLAIN, is_reshape
 from stages.kinds import Model, Table
 from stages.nodes import Expr, Function, GlobalVar, TensorType, Var, VarBinding
@@ -66,7 +67,7 @@ class ProgramBuilder:
     def __init__(self, model: Model, bodies: Table, schedules: Table, hardware: Hardware) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
         self.hardware = hardware
-        self.images = pictures_of(model)
+        self.images = images_of(model)
         self.slots: dict[Var, Slot] = {}
         self.tuples: dict[Var, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
@@ -254,7 +255,7 @@ def _signatures(function: Function, with_tiles: bool) -> list[str]:
 
 
 def _is_quantize(expr: Expr) -> bool:
-    return is_op(expr, "relax.qnn.quantize")
+    return is_op(expr, names.QNN_QUANTIZE)
 
 
 def _is_arithmetic(expr: Expr) -> bool:

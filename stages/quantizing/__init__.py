@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 
 from stages.dialect.float_linear import Half
-from stages.graph.composites import is_prequantized
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.graph.simplify_graph import SimplifyGraph
 from stages.kinds import Model
@@ -31,17 +30,19 @@ from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 __all__ = ["check", "passes", "run"]
 
 DEFAULT = QuantizeOptions()
+FLOAT_SOURCES = ("qonnx", "simulated")
+"""Numerics of float graphs with quantizers."""
 
 WITH_QUANTIZERS: Passes = (
     PassRow(
         LiftRows,
-        "computes on pictures of one row what computes on rows between them",
-        "layers are quantized on pictures: reshapes between them would end every chain of steps",
+        "lifts layers on rows to images of height 1",
+        "layers are quantized on images: reshapes between them would end every chain of steps",
     ),
     PassRow(
         SplitWholeBatch,
-        "has main compute one picture of a batch",
-        "the layers behind it are quantized for one picture alone",
+        "has main compute one image of a batch",
+        "the layers behind it are quantized for one image alone",
     ),
     PassRow(
         QuantizeLayers,
@@ -101,6 +102,15 @@ PREQUANTIZED: Passes = (
 """The passes of a model that comes with integer operators, or with floats alone."""
 
 
+def is_prequantized(model: Model) -> bool:
+    """Whether a model comes with integer operators, or with floats alone.
+
+    No later stage asks: layers between simulated quantizers are marked `of_levels`.
+    """
+    numerics = model.module["main"].attrs.get("numerics")
+    return numerics is not None and str(numerics) not in FLOAT_SOURCES
+
+
 def passes(model: Model, options: QuantizeOptions = DEFAULT) -> Passes:
     """The passes for a model, in order."""
     half = _in_halves(options)
@@ -110,7 +120,7 @@ def passes(model: Model, options: QuantizeOptions = DEFAULT) -> Passes:
             *half,
             PassRow(
                 SplitBatch,
-                "has main compute one picture of a batch, up to layers that are mostly weights",
+                "has main compute one image of a batch, up to layers that are mostly weights",
                 "what layers store between them is final, which says where a batch is split",
             ),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.kinds import Model
 
-QUANTIZERS = ("relax.qnn.quantize", "relax.qnn.threshold")
+QUANTIZERS = (names.QNN_QUANTIZE, names.QNN_THRESHOLD)
 
 
 def check(model: Model) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect import batch_matmul, integer
+from stages.dialect import batch_matmul, integer, names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of
@@ -35,7 +35,7 @@ from stages.nodes import Call, Expr, Var, VarBinding
 from stages.quantizing.nhwc_layers import before_integers
 
 BYTES = ("int8", "uint8")
-MOVES = ("relax.permute_dims", "relax.reshape")
+MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
 LEAST = 8
 """Columns of a product, and terms of its sums, at least: kernels compute blocks of 32, by words."""
 MOST_DEPTH = 1 << 14
@@ -63,7 +63,7 @@ class FitMatrixProducts(Pass):
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """A product as a kernel computes it."""
         call, name = binding.value, str(binding.var.name)
-        if not is_op(call, "relax.matmul") or not _fits(call):
+        if not is_op(call, names.MATMUL) or not _fits(call):
             return None
         is_constant = call.args[1] in self.constants
         if dtype_of(call.ty) == "float32" and not is_constant and binding.var not in self.exact:
@@ -92,14 +92,14 @@ class FitMatrixProducts(Pass):
                 moves.append(call)
             call = self.calls.get(call.args[0])
         zero_point: Any = 0
-        if is_op(call, "relax.subtract"):
+        if is_op(call, names.SUBTRACT):
             zero_point = call.args[1]
             if prod(shape_of(zero_point.ty)) != 1 or dtype_of(zero_point.ty) != "int32":
                 return None
             if zero_point in self.constants:
                 zero_point = int(self.constants[zero_point].item())
             call = self.calls.get(call.args[0])
-        if not is_op(call, "relax.astype") or call.args[0] in self.constants:
+        if not is_op(call, names.ASTYPE) or call.args[0] in self.constants:
             return None
         source = call.args[0]
         return _Moved(source, zero_point, tuple(moves)) if dtype_of(source.ty) in BYTES else None
@@ -193,7 +193,7 @@ class FitMatrixProducts(Pass):
         return self._whole(result, call, name)
 
     def _rows(self, left: Var, right: Var, name: str) -> Any:
-        """Emit a left operand [..., M, K] as pictures [N, 1, M, K] of rows, one of every matrix on
+        """Emit a left operand [..., M, K] as images [N, 1, M, K] of rows, one of every matrix on
         the right."""
         count, depth = prod(shape_of(right.ty)[:-2]), shape_of(left.ty)[-1]
         rows = prod(shape_of(left.ty)) // (count * depth)
@@ -215,11 +215,11 @@ class FitMatrixProducts(Pass):
 
 def _is_idle(call: Call) -> bool:
     """Whether an operator gives what it reads."""
-    return is_op(call, "relax.astype") and dtype_of(call.args[0].ty) == dtype_of(call.ty)
+    return is_op(call, names.ASTYPE) and dtype_of(call.args[0].ty) == dtype_of(call.ty)
 
 
 def _fits(call: Call) -> bool:
-    """Whether a product has matrices enough for all pictures of rows, and is large enough."""
+    """Whether a product has matrices enough for all images of rows, and is large enough."""
     left, right = (shape_of(argument.ty) for argument in call.args)
     if len(left) < 2 or len(right) < 2:
         return False

@@ -2,7 +2,7 @@
 
 A first layer that reads pixels as they are, a last one with float weights, a softmax between two
 quantizers. What they read is made float: an accumulator with all the steps that follow it, or a
-tensor of levels. Convolutions, pools and what computes position by position work on pictures with
+tensor of levels. Convolutions, pools and what computes position by position work on images with
 their channels last; anything else is the operator of the source, in the source's layout.
 """
 
@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import relax
 
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import remap, variables_in
 from stages.nodes import Call, Expr, Var, VarBinding
+from stages.numerics import rule_names
 from stages.numerics.qonnx_operators import quant_range
 from stages.quantizing.chain import Step
 from stages.quantizing.context import Context
@@ -67,7 +68,7 @@ class FloatFallback:
         """A layer of the source in float; StageError for an operator that is unknown."""
         call, layer, builder = binding.value, self.context.layer, self.context.builder
         name, is_exact = str(call.op.name), binding.var in self.quantized
-        if name == "relax.qnn.batch_norm":
+        if name == rule_names.QNN_BATCH_NORM:
             return self._normalized(call)
         if (name not in STANDARD and name not in OPERATORS) or len(tensor_types(call.ty)) > 1:
             raise self.context.error(f"there is no operator {name} in networks with quantizers")
@@ -139,7 +140,7 @@ class FloatFallback:
         return self._shaped(result, shape)
 
     def pixels(self, variable: Var) -> Var:
-        """A picture of the source, or one value for all pixels, as float32, channels last."""
+        """A image of the source, or one value for all pixels, as float32, channels last."""
         if self.context.constant(variable) is not None:
             return self._constant(variable)
         n, c, h, w = shape_of(variable.ty)
@@ -186,7 +187,7 @@ class FloatFallback:
         return remap(call, {variable: read(variable) for variable in variables_in(call)})
 
     def _is_by_pixel(self, call: Call) -> bool:
-        """Whether an operator computes every position of pictures on its own, from equal ones."""
+        """Whether an operator computes every position of images on its own, from equal ones."""
         if str(call.op.name) not in ELEMENTWISE or len(call.ty.shape) != 4:
             return False
         operands = [(a, self.context.constant(a)) for a in variables_in(call)]
@@ -196,7 +197,7 @@ class FloatFallback:
 
     def _grid(self, call: Call) -> Grid | None:
         """Where all values of a result lie that are levels, moved about."""
-        is_padding = is_op(call, "relax.nn.pad")
+        is_padding = is_op(call, names.PAD)
         if str(call.op.name) not in MOVES and not is_padding:
             return None
         grids = [self.context.grid(variable) for variable in variables_in(call)]

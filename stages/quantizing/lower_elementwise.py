@@ -6,6 +6,7 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, shape_of
+from stages.dialect.names import ADD, DIVIDE, MULTIPLY, SUBTRACT
 from stages.kinds import Array
 from stages.nodes import Call, Var
 from stages.quantizing.chain import Step, step
@@ -13,10 +14,10 @@ from stages.quantizing.context import RANKS, Context
 from stages.quantizing.values import Chain, Quantized, Value
 
 STEPS = {
-    "relax.add": "add",
-    "relax.subtract": "subtract",
-    "relax.multiply": "multiply",
-    "relax.divide": "divide",
+    ADD: "add",
+    SUBTRACT: "subtract",
+    MULTIPLY: "multiply",
+    DIVIDE: "divide",
 }
 
 

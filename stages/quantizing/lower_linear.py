@@ -66,6 +66,7 @@ def matmul(context: Context, call: Call) -> Value:
         _weight_tensor(context, weight, matrix),
         data_zero_point=data.zero_point,
         weight_zero_point=weight.zero_point,
+        of_levels=True,
     )
     return _accumulate(context, data, weight, unit, matrix, False, call)
 
@@ -97,6 +98,7 @@ def _convolve(
         data_zero_point=data.zero_point,
         weight_zero_point=weight.zero_point,
         pad_value=0,
+        of_levels=True,
     )
     return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding), call)
 

@@ -5,7 +5,7 @@
     max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
     avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
 
-Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
+Most transposes cancel when the model is simplified. The image is padded on its own, so that no
 sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become
 loops (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
 could end on another level: there sums stay float64, rounded once:
@@ -32,7 +32,7 @@ from stages.quantizing.nhwc_layers import (
 
 
 class MoveChannelsLast(Pass):
-    """Has float convolutions and pools read pictures with their channels last."""
+    """Has float convolutions and pools read images with their channels last."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
@@ -55,7 +55,7 @@ class MoveChannelsLast(Pass):
         return None
 
     def _last(self, call: Call, name: str) -> Var:
-        """The picture that an operator reads, channels last."""
+        """The image that an operator reads, channels last."""
         data = relax.op.permute_dims(self.read(call.args[0]), [0, 2, 3, 1])
         return self.builder.emit(data, f"{name}.nhwc")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect import integer
+from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, variables_in
@@ -52,14 +52,14 @@ class NegateFallingChannels(Pass):
             name, kind = str(call.args[1].name), dtype_of(call.args[1].ty)
             negated = self.builder.tensor(name, weights, kind)
             return Call(call.op, [self.read(call.args[0]), negated], call.attrs)
-        if is_op(call, "relax.qnn.threshold") and call.args[0] in self.sums:
+        if is_op(call, names.QNN_THRESHOLD) and call.args[0] in self.sums:
             return self._rising(call)
         return None
 
     def _weights(self, binding: VarBinding) -> Array | None:
         """A layer's weights with falling channels negated; None where none is negated."""
         readers = self.readers[binding.var]
-        if not all(is_op(reader, "relax.qnn.threshold") for reader in readers):
+        if not all(is_op(reader, names.QNN_THRESHOLD) for reader in readers):
             return None
         falling = self._falling(readers[0])
         if not falling.any() or any(
@@ -89,6 +89,5 @@ class NegateFallingChannels(Pass):
             self.mapping[call.args[0]],
             self.builder.tensor(name, np.where(falling, 1 - limits, limits)),
             self.builder.tensor(flips, np.zeros(falling.size, np.uint8)),
-            dtype=attributes(call)["dtype"],
-            rising=True,
+            **{**attributes(call), "rising": True},
         )

@@ -1,6 +1,6 @@
-"""Float layers on pictures with their channels last, as vectors of output channels compute them.
+"""Float layers on images with their channels last, as vectors of output channels compute them.
 
-The picture is padded on its own, so that no sum asks where it is. Convolutions of each channel on
+The image is padded on its own, so that no sum asks where it is. Convolutions of each channel on
 its own, or of windows with gaps, become loops (`direct_conv2d`). So do all where something is
 quantized later, as a sum in another order could end on another level: there sums stay float64,
 rounded once.
@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from tvm import relax
 
-from stages.dialect import float_linear, integer
+from stages.dialect import float_linear, integer, names
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.convolve import pad_spatial, windows
 from stages.graph.bindings import bindings_of, variables_in
@@ -25,14 +25,14 @@ from stages.kinds import Array
 from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_layers import window_sum2d
 
-MAXIMUM = "relax.nn.max_pool2d"
-POOLS = (MAXIMUM, "relax.nn.avg_pool2d")
+MAXIMUM = names.MAX_POOL2D
+POOLS = (MAXIMUM, names.AVG_POOL2D)
 """Operators that give one value for a window of neighbours."""
 
 
 def is_convolution(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a float convolution that is made one of channels last."""
-    if not is_op(expr, "relax.nn.conv2d"):
+    if not is_op(expr, names.CONV2D):
         return False
     attrs = expr.attrs
     is_source = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
@@ -41,7 +41,7 @@ def is_convolution(expr: Expr) -> TypeGuard[Call]:
 
 def is_dense(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a product of floats, of one matrix on the right."""
-    if not is_op(expr, "relax.matmul") or not _is_float(expr):
+    if not is_op(expr, names.MATMUL) or not _is_float(expr):
         return False
     left, right = (len(argument.ty.shape) for argument in expr.args)
     return left >= 2 and right == 2
@@ -66,7 +66,7 @@ def is_simple(call: Call) -> bool:
 
 
 def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
-    """What a float convolution reads of a picture with its channels last."""
+    """What a float convolution reads of a image with its channels last."""
     top, left, bottom, right = (int(count) for count in call.attrs.padding)
     if not any((top, left, bottom, right)):
         return data
@@ -77,7 +77,7 @@ def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
 def convolution(
     builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str, *, is_exact: bool
 ) -> Any:
-    """What a float convolution is of a picture with its channels last, and gives so.
+    """What a float convolution is of a image with its channels last, and gives so.
 
     `call` is the operator as it was, `weight` [O, I, KH, KW] its constant weights.
     """
@@ -107,7 +107,7 @@ def convolution(
 
 
 def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
-    """What a float pool (`is_pool`) is of a picture with its channels last, and gives so."""
+    """What a float pool (`is_pool`) is of a image with its channels last, and gives so."""
     sizes = {
         "kernel": [int(n) for n in call.attrs.pool_size],
         "strides": [int(n) for n in call.attrs.strides],
@@ -127,7 +127,7 @@ def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
 def _counts(
     shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Array:
-    """How many pixels of a picture [H, W] are in each of its windows: float32 [OH, OW, 1], or a
+    """How many pixels of a image [H, W] are in each of its windows: float32 [OH, OW, 1], or a
     scalar if they all have as many."""
     inside = pad_spatial(np.ones((1, *shape, 1), np.float32), padding, 0.0)
     counts = windows(inside, kernel, strides).sum(axis=(-2, -1))[0]
@@ -135,7 +135,7 @@ def _counts(
 
 
 def is_pool(expr: Expr) -> TypeGuard[Call]:
-    """Whether an expression is a pool over neighbours in a float picture."""
+    """Whether an expression is a pool over neighbours in a float image."""
     if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in POOLS:
         return False
     if not _is_float(expr):

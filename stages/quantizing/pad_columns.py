@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph.bindings import remap, variables_in
@@ -75,7 +76,7 @@ class PadColumns(Pass):
 
     def _missing(self, expr: Expr) -> int:
         """How many columns to add to the right operand of a product, 0 to leave it as it is."""
-        if not is_op(expr, "relax.matmul") or expr.args[1] in self.constants:
+        if not is_op(expr, names.MATMUL) or expr.args[1] in self.constants:
             return 0
         shape = shape_of(expr.args[1].ty)
         columns = shape[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from stages.dialect import names
 from stages.dialect.calls import shape_of
 from stages.errors import NoIntegerFormError, StageError
 from stages.graph.bindings import (
@@ -16,6 +17,7 @@ from stages.graph.bindings import (
 )
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Function, Var, VarBinding
+from stages.numerics import rule_names
 from stages.quantizing.context import Context
 from stages.quantizing.float_fallback import FloatFallback
 from stages.quantizing.lower_elementwise import STEPS, arithmetic, batch_norm, clip, relu
@@ -26,29 +28,29 @@ from stages.quantizing.nhwc_layers import sources_of
 from stages.quantizing.values import FloatTensor, Known, KnownQuantized, Value
 
 QUANTIZERS: Mapping[str, Callable[[Context, Call], Value]] = {
-    "relax.qnn.quant": quant,
-    "relax.qnn.bipolar_quant": bipolar_quant,
-    "relax.qnn.multi_threshold": multi_threshold,
+    rule_names.QNN_QUANT: quant,
+    rule_names.QNN_BIPOLAR_QUANT: bipolar_quant,
+    rule_names.QNN_MULTI_THRESHOLD: multi_threshold,
 }
 LOWERINGS: Mapping[str, Callable[[Context, Call], Value]] = {
-    "relax.qnn.batch_norm": batch_norm,
-    "relax.nn.conv2d": conv2d,
-    "relax.matmul": matmul,
-    "relax.nn.relu": relu,
-    "relax.clip": clip,
-    "relax.nn.max_pool2d": max_pool,
-    "relax.nn.avg_pool2d": average_pool,
-    "relax.mean": mean,
-    "relax.reshape": reshape,
-    "relax.squeeze": reshape,
-    "relax.expand_dims": reshape,
-    "relax.flatten": reshape,
-    "relax.permute_dims": permute,
+    rule_names.QNN_BATCH_NORM: batch_norm,
+    names.CONV2D: conv2d,
+    names.MATMUL: matmul,
+    names.RELU: relu,
+    names.CLIP: clip,
+    names.MAX_POOL2D: max_pool,
+    names.AVG_POOL2D: average_pool,
+    names.MEAN: mean,
+    names.RESHAPE: reshape,
+    names.SQUEEZE: reshape,
+    names.EXPAND_DIMS: reshape,
+    names.FLATTEN: reshape,
+    names.PERMUTE_DIMS: permute,
     **{name: arithmetic for name in STEPS},
 }
 """Operator of the source → what it becomes; NoIntegerFormError where that can only be float."""
 CHAINED = {
-    *("relax.qnn.batch_norm", "relax.nn.relu", "relax.clip", "relax.nn.max_pool2d"),
+    *(rule_names.QNN_BATCH_NORM, names.RELU, names.CLIP, names.MAX_POOL2D),
     *STEPS,
 }
 """Operators that a quantizer takes along."""
@@ -92,7 +94,7 @@ class QuantizeLayers:
         return context.builder.model_after(self.source, outputs)
 
     def _declare(self) -> None:
-        """Graph inputs, of one picture, and the tensors of the source."""
+        """Graph inputs, of one image, and the tensors of the source."""
         context, inputs = self.context, int(self.main.attrs["num_input"])
         for parameter in self.main.params[:inputs]:
             shape = shape_of(parameter.ty)
@@ -167,6 +169,6 @@ def _is_quantizer(expr: Expr) -> bool:
 def _is_constant(context: Context, call: Call) -> bool:
     """Whether an operator is computed now; transposed weights stay quantized."""
     values = [context.values[variable] for variable in variables_in(call)]
-    if str(call.op.name) == "relax.permute_dims" and isinstance(values[0], KnownQuantized):
+    if str(call.op.name) == names.PERMUTE_DIMS and isinstance(values[0], KnownQuantized):
         return False
     return all(isinstance(value, (Known, KnownQuantized)) for value in values)

@@ -62,6 +62,7 @@ def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer
             builder.tensor(f"{name}.flip", (~rising).astype(np.uint8)),
             dtype=_dtype(quantizer),
             rising=bool(rising.all()),
+            of_levels=True,
         )
     else:
         call = _requantize(builder, chain, found, name, _dtype(quantizer))
@@ -145,6 +146,7 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
         builder.tensor(f"{name}.flip", np.zeros(channels, np.uint8)),
         dtype=_dtype(quantizer),
         rising=True,
+        of_levels=True,
     )
     return builder.emit(call, name)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC
@@ -26,7 +27,7 @@ from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.numerics import onnx_elementwise
+from stages.numerics import onnx_elementwise, rule_names
 from stages.numerics.rescale import AFFINE_RESCALES
 from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
@@ -41,9 +42,9 @@ from stages.quantizing.rescalings import (
     searched,
 )
 
-ADD = "relax.qnn.tflite_add"
-SUM = "relax.qnn.qlinear_add"
-TABLE = "relax.qnn.table"
+ADD = rule_names.QNN_TFLITE_ADD
+SUM = rule_names.QNN_QLINEAR_ADD
+TABLE = rule_names.QNN_TABLE
 FAR = np.iinfo(np.int32).max - TRIES
 """What sums, and the distance between them, are less than."""
 NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
@@ -97,7 +98,7 @@ class RescaleInFloat32(Pass):
         """Sums of products with constants, plus a constant; None for what is not that."""
         call: Any = self.calls.get(variable)
         bias: Array = np.zeros((), np.int64)
-        if is_op(call, "relax.add"):
+        if is_op(call, names.ADD):
             left, right = (self.constants.get(operand) for operand in call.args)
             if (left is None) == (right is None):
                 return None

@@ -14,7 +14,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array
 from stages.nodes import Call
-from stages.numerics import tflite
+from stages.numerics import rule_names, tflite
 from stages.numerics.rescale import fits
 from stages.quantizing.affine_requantization import Affine, fitted, joined, stairs
 
@@ -70,8 +70,8 @@ def _rescale(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
 
 
 RESCALINGS: Mapping[str, Callable[[Sequence[Array], Sums], Rescaling | None]] = {
-    "relax.qnn.tflite_requantize": _requantize,
-    "relax.qnn.tflite_rescale": _rescale,
+    rule_names.QNN_TFLITE_REQUANTIZE: _requantize,
+    rule_names.QNN_TFLITE_RESCALE: _rescale,
 }
 """Full name of an operator that rescales sums → what it computes."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.float_linear import HALF_TERMS, HALVING, LARGEST_HALF, Half
@@ -24,12 +25,13 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of, remap, variables_in
 from stages.graph.composites import is_batched, is_float_product
 from stages.graph.passes import Pass
+from stages.kernels import operator_names
 from stages.kernels.direct_operators import direct_conv2d
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
 
 _HINT = "leave floats out of the recipe"
-PAD = "relax.nn.pad"
+PAD = names.PAD
 
 
 def _is_rounded(expr: Expr) -> bool:
@@ -42,7 +44,7 @@ def _is_rounded(expr: Expr) -> bool:
 def is_own(expr: Expr) -> bool:
     """Whether an expression multiplies each channel on its own, by few enough weights to add their
     products up in float16."""
-    if not is_op(expr, "relax.qnn.direct_conv2d") or attributes(expr)["dtype"] != "float32":
+    if not is_op(expr, operator_names.QNN_DIRECT_CONV2D) or attributes(expr)["dtype"] != "float32":
         return False
     height, width, depth, _ = shape_of(expr.args[1].ty)
     return depth == 1 and height * width <= HALF_TERMS

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax
 
-from stages.dialect import batch_matmul
+from stages.dialect import batch_matmul, names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph.bindings import variables_in
@@ -22,8 +22,8 @@ from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
 
 OF_ROWS = (
-    "relax.qnn.dense",
-    "relax.qnn.float_dense",
+    names.QNN_DENSE,
+    names.QNN_FLOAT_DENSE,
     batch_matmul.BATCH_DENSE,
     batch_matmul.FLOAT_BATCH_DENSE,
 )
@@ -48,7 +48,7 @@ class SinkReshapes(Pass):
         """Keep a binding, and note what it is of the rows of products."""
         super().copy(binding)
         expr, result = binding.value, self.mapping[binding.var]
-        if is_op(expr, "relax.reshape"):
+        if is_op(expr, names.RESHAPE):
             source = self.mapping[expr.args[0]]
             if source in self.results or source in self.rows:
                 self.rows[result] = self.rows.get(source, source)

@@ -17,16 +17,10 @@ from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.dialect.batch_matmul import BATCH_DENSE
-from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
+from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import (
-    fits_bytes,
-    is_float_product,
-    is_prequantized,
-    takes_bits,
-    takes_depthwise,
-    takes_products,
-)
+from stages.graph.composites import is_float_product, is_linear
+from stages.graph.layer_forms import problems_of
 from stages.kernels.kernel_candidates import to_table
 from stages.kernels.packed_conv2d import is_convolution, rows_of
 from stages.kernels.packed_winograd import inputs_of
@@ -44,11 +38,6 @@ from stages.synthesizing.tile_body import shaping_text
 __all__ = ["check", "enumerate_kernels", "run", "wanted"]
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
-LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
-BYTES = Problem(8, 8, "signed")
-"""The problem of an integer model's products, but those of few bits."""
-WIDE_WEIGHTS = Problem(8, 9, "signed")
-"""The same with weights that no byte holds."""
 
 
 def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
@@ -132,27 +121,13 @@ def wanted(model: Model) -> list[KernelSignature]:
 
 
 def _problems(model: Model) -> set[Problem]:
-    values = [binding.value for binding in bindings_of(model.module["main"])]
-    calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
-    on_floats = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in values if is_float_product(c)}
-    if is_prequantized(model):
-        weights = [(call, model.params.get(str(call.args[1].name))) for call in calls]
-        constants = [(call, weight) for call, weight in weights if weight is not None]
-        on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
-        on_bytes = {
-            BYTES if fits_bytes(call, weight) else WIDE_WEIGHTS
-            for call, weight in constants
-            if not takes_bits(call, weight) and takes_products(call, weight)
-        }
-        if any(is_op(value, BATCH_DENSE) for value in values):
-            on_bytes.add(BYTES)
-        return on_bits | on_floats | on_bytes
-    own = [c for c in calls if takes_depthwise(c, model.params[str(c.args[1].name)])]
-    return {_problem(call) for call in calls if call not in own} | on_floats
-
-
-def _problem(call: Call) -> Problem:
-    return Problem.of(*operand_levels(call))
+    """The products of a model that has not been legalized, as its layers may compute them."""
+    calls = [b.value for b in bindings_of(model.module["main"]) if isinstance(b.value, Call)]
+    found = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in calls if is_float_product(c)}
+    for call in calls:
+        if is_linear(call) or is_op(call, BATCH_DENSE):
+            found |= problems_of(call, model.params.get(str(call.args[1].name)))
+    return found
 
 
 def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:

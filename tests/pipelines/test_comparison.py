@@ -131,13 +131,13 @@ def test_verify_names_the_stage_that_departs_first(
             resolved=SimpleNamespace(name="toy", hardware=None),  # type: ignore[arg-type]
             variables=variables,
         )
-    departs = "departs  output 'y' differs from the source graph in 2 of 6 values, by at most"
+    departs = "departs  output 'y' differs from the golden one in 2 of 6 values, by at most"
     assert str(error.value) == (
-        "quantizing is the first to depart from the source graph: output 'y' differs from the "
-        "source graph in 2 of 6 values, by at most 0.5"
+        "quantizing is the first to depart from the golden samples: output 'y' differs from the "
+        "golden one in 2 of 6 values, by at most 0.5"
     )
     assert capsys.readouterr().out.splitlines() == [
-        f"{'importing':<28} exact    output 'y' of 2 samples equals the source graph's",
+        f"{'importing':<28} exact    output 'y' of 2 samples equals the golden one",
         f"{'quantizing':<28} {departs} 0.5",
         f"{'bitpacking':<28} {departs} inf",
         f"{'library':<28} not run  no emulator",

@@ -283,8 +283,8 @@ def test_a_build_ends_with_a_verified_package(clone: Clone) -> None:
     clone.write("recipes/toy.yaml", f"{TOY}golden: {{samples: 3}}\n")
     _, err = clone.doit("build", "recipe=toy", expect=1)
     assert err == (
-        "ERROR: verifying: output 'y' differs from the source graph in 18 of 18 values, by at "
-        "most 0.25; `doit verify recipe=toy` says since when\n"
+        "ERROR: verifying: output 'y' differs from the golden one in 18 of 18 values, by at "
+        "most 0.25; `doit verify recipe=toy passes=all` says since when\n"
     )
 
 

@@ -159,7 +159,7 @@ def test_numbers_that_float16_cannot_hold_are_named(tmp_path: Path) -> None:
     warm.run("clean", f"recipe={recipe}", cwd=ROOT, env=environment)
     assert "Warning" not in result.stdout + result.stderr
     assert result.stderr == (
-        "ERROR: verifying: output 'y' differs from the source graph in 8 of 8 values, by at most "
+        "ERROR: verifying: output 'y' differs from the golden one in 8 of 8 values, by at most "
         "inf; values of 'MatMul_hidden' are beyond 65504, where float16 ends, and count as "
         "infinite; write floats: bfloat16, or float32\n"
     )

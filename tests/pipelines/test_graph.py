@@ -174,7 +174,7 @@ def test_statuses_tell_a_check_a_mistake_and_a_fault_apart(
     clone.environment["FAKE_OFF"] = "0.25"
     wrong = ["recipe=toy", "golden.samples=3"]
     _, err = clone.doit(*parallel, "build", *wrong, expect=1)
-    assert err.startswith("ERROR: verifying: output 'y' differs from the source graph")
+    assert err.startswith("ERROR: verifying: output 'y' differs from the golden one")
     clone.doit(*parallel, "-c", "build", "run", *wrong, "input=none.npy", expect=3)
     clone.environment["FAKE_CRASH"] = "1"
     clone.doit(*parallel, "build", "recipe=toy", "quantization.weights.bits=2", expect=2)

@@ -12,6 +12,7 @@ from tvm import relax
 from pipelines.errors import UserError
 from pipelines.evaluation import layerwise
 from pipelines.recipe.layer_patterns import ALL
+from stages.graph import interpret
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Golden, Model
 
@@ -41,9 +42,15 @@ def grouped(added: int = 1) -> Model:
 
 
 def compared(*models: Model, pattern: str = ALL) -> list[layerwise.Layer]:
+    return found(*models, pattern=pattern).layers
+
+
+def found(*models: Model, pattern: str = ALL) -> layerwise.Found:
+    """The first model is golden."""
     x = np.random.default_rng(0).integers(-9, 9, (3, *SHAPE)).astype(np.int32)
     artifacts: dict[str, Any] = {f"stage{index}": model for index, model in enumerate(models)}
-    artifacts["golden"] = Golden({"x": x}, {})
+    each = [interpret.run(models[0], {"x": sample}) for sample in x]
+    artifacts["golden"] = Golden({"x": x}, {n: np.stack([o[n] for o in each]) for n in each[0]})
     steps = [
         SimpleNamespace(name=name, stage=SimpleNamespace(gives="model"), options={})
         for name in artifacts
@@ -69,6 +76,24 @@ def test_a_composite_is_compared_with_what_it_took_in_in_its_own_layout() -> Non
     assert (c.like, c.since, c.values) == ("c.relu", "stage0", 3 * 24)
 
 
+def test_outputs_tell_what_makes_other_values_of_all_layers() -> None:
+    """Of another type, so that no layer can be compared: the outputs can."""
+    for added, verdict in ((1, "exact"), (2, "departs")):
+        rows = found(unfolded(), of_bytes(added))
+        assert {row.verdict for row in rows.layers} == {"new"}
+        assert [items[0].verdict for _, _, items in rows.outputs] == ["exact", verdict]
+
+
+def of_bytes(added: int) -> Model:
+    """max(x + added, 0) + 2 by other layers, in int16."""
+    build = ModelBuilder()
+    x = build.emit(relax.op.astype(build.input("x", SHAPE, "int32"), "int16"), "narrow")
+    one = build.tensor("one", np.full(1, added, np.int16))
+    relu = build.emit(relax.op.nn.relu(build.emit(relax.op.add(x, one), "moved")), "positive")
+    total = build.emit(relax.op.add(relu, build.tensor("two", np.full(1, 2, np.int16))), "total")
+    return build.model([build.emit(relax.op.astype(total, "int32"), "wide")], ["d"])
+
+
 def test_the_first_to_depart_is_said_with_how_far() -> None:
     rows = compared(unfolded(), grouped(), grouped(added=4))
     strayed = [row for row in rows if row.verdict == "departs"]
@@ -90,7 +115,7 @@ def test_another_element_type_is_nothing_to_compare_with() -> None:
     build = ModelBuilder()
     x = build.input("x", SHAPE, "int32")
     c = build.emit(relax.op.astype(x, "int64"), "c")
-    rows = compared(unfolded(), build.model([build.emit(relax.op.astype(c, "int32"), "e")], ["e"]))
+    rows = compared(unfolded(), build.model([build.emit(relax.op.astype(c, "int32"), "e")], ["d"]))
     assert verdicts(rows, "stage1") == {"c": "new", "e": "new"}
 
 

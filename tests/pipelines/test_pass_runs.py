@@ -39,14 +39,14 @@ def test_show_prints_the_column_of_passes(tmp_path: Path) -> None:
         "SplitWholeBatch",
         "QuantizeLayers",
         "NegateFallingChannels",
-        "ChooseAlgorithms",
+        "LegalizeProducts",
         "CopySharedOutputs",
         "OutlineComposites",
         "PackComposites",
     ]
     made = {row["pass"]: row["rewrites"] for row in rows}
     assert made["LiftRows"] == made["SplitWholeBatch"] == made["CopySharedOutputs"] == 0
-    assert made["ChooseAlgorithms"] == 5  # conv1, two of 3x3, one of 1x1, fc
+    assert made["LegalizeProducts"] == 5  # conv1, two of 3x3, one of 1x1, fc
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["quantizing", "QuantizeLayers"] in [line[:2] for line in lines]
 

@@ -19,7 +19,7 @@ from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
 from stages.kinds import Table
 from stages.layer_options import Algorithm
-from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared
+from stages.legalizing.choice import ON_BYTES, Layer, choose, shared
 from tests.stages.networks import residual_block
 from tests.stages.pipeline import board, offered
 from tests.stages.test_legalizing import BOARDS, legalize, products, server
@@ -221,7 +221,7 @@ def test_a_population_count_moves_the_choice() -> None:
 )
 def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
     found = layer(2, 2, **changes)
-    assert bitserial_obstacle(found) == why
+    assert found.obstacle == why
     cheap = made(layer(2, 2), 0.0, 99.0)
     assert choose(found, None, cheap, {}) == "mac8"
     assert choose(found, "mac8", cheap, {}) == "mac8"
@@ -233,5 +233,5 @@ def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
 @pytest.mark.parametrize("point", [0, 3])
 def test_what_can(point: int) -> None:
     found = layer(3, 2, attrs={"groups": 1, "weight_zero_point": ZeroPoint(point)})
-    assert bitserial_obstacle(found) is None
-    assert bitserial_obstacle(layer(1, 3, weight_dtype="int3")) is None
+    assert found.obstacle is None
+    assert layer(1, 3, weight_dtype="int3").obstacle is None

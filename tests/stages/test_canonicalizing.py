@@ -74,7 +74,7 @@ class Module:
         R.func_attr({"num_input": 1, "output_names": ["y"]})
         with R.dataflow():
             conv = R.qnn.bitserial_conv2d(x, w, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-                data_zero_point=0, weight_zero_point=0.5, pad_value=0)
+                data_zero_point=0, weight_zero_point=0.5, pad_value=0, of_levels=True)
             act = R.qnn.threshold(conv, t, f, dtype="uint2")
             pool = R.qnn.max_pool2d(act, kernel=[2, 2], strides=[2, 2], padding=[0, 0, 0, 0])
             real = R.qnn.dequantize(pool, s, zero_point=0)
@@ -107,7 +107,7 @@ class Module:
         R.func_attr({"composite": "qnn_bitserial_conv2d"})
         with R.dataflow():
             v0 = R.qnn.bitserial_conv2d(p0, p1, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-                data_zero_point=0, weight_zero_point=0.5, pad_value=0)
+                data_zero_point=0, weight_zero_point=0.5, pad_value=0, of_levels=True)
             v1 = R.qnn.threshold(v0, p2, p3, dtype="uint2")
             gv = v1
             R.output(gv)
@@ -242,11 +242,14 @@ def test_composites_compute_the_same(name: Any) -> None:
 def test_no_accumulator_leaves_a_composite() -> None:
     """Sums of sums would need an int32 tensor in memory: a fault of the stage before."""
     builder = ModelBuilder()
-    x = builder.input("x", (1, 4, 4, 2), "uint8")
+    scale = builder.tensor("scale", np.ones(1, np.float32))
+    zero = builder.tensor("zero", np.zeros(1, np.float32))
+    sizes = {"low": 0, "high": 255, "shift": 0, "rounding": "ROUND", "dtype": "uint8"}
+    pixels = builder.input("pixels", (1, 4, 4, 2), "float32")
+    x = builder.emit(integer.quantize(pixels, scale, zero, **sizes), "x")
     pool = {"kernel": [2, 2], "strides": [1, 1], "padding": [0, 0, 0, 0], "zero_point": 0}
     first = builder.emit(integer.sum_pool2d(x, **pool), "first")
     second = builder.emit(integer.sum_pool2d(first, **pool), "second")
-    scale = builder.tensor("scale", np.ones(1, np.float32))
     real = builder.emit(integer.dequantize(second, scale, zero_point=0), "real")
     with pytest.raises(AssertionError, match="the accumulator first leaves composite first"):
         canonicalizing.run(model=builder.model([real], ["y"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import legalizing, quantizing
+from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.options import LegalizeOptions
@@ -23,6 +26,14 @@ from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
 
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
+WINDOW: dict[str, Any] = {
+    "strides": [1, 1],
+    "padding": [1, 1, 1, 1],
+    "groups": 1,
+    "data_zero_point": 0,
+    "weight_zero_point": 0,
+    "pad_value": 0,
+}
 AVX512 = ("+avx2", "+avx512bw", "+avx512f", "+fma")
 
 
@@ -94,14 +105,35 @@ def test_a_pattern_must_match_a_layer() -> None:
         legalize(source, options=options(("conv1", "mac8"), ("layer9.*", "mac8")))
 
 
-def test_operators_that_come_with_their_arithmetic_leave_no_choice() -> None:
-    net = SourceNet((1, 8, 6, 6))
-    net.op(relax.op.nn.relu(net.x), "relu")
-    model = net.builder.model([net.x], ["y"], attrs={"numerics": "tflite"})
-    with pytest.raises(StageError, match=r"cannot choose bitserial.*write mac8 or winograd"):
+def integers(dtype: str, **changes: Any) -> Model:
+    """A convolution that comes with integers: 2 bits by 2, but for what is changed."""
+    builder, attrs = ModelBuilder(), {**WINDOW, **changes}
+    data = builder.input("x", (2 if attrs.pop("is_batched", False) else 1, 6, 6, 8), dtype)
+    depth, kind = 8 // attrs["groups"], attrs.pop("weights", "uint2")
+    weight = builder.tensor("w", np.ones((8, 3, 3, depth), "int8"), kind)
+    sums = builder.emit(integer.conv2d(data, weight, **attrs), "conv")
+    return builder.model([sums], ["y"], attrs={"numerics": "tflite"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dtype": "uint8", "weights": "int8"}, "cannot be bit-serial: it has more than 3 bits"),
+        ({"dtype": "int2"}, "cannot be bit-serial: its activations are signed"),
+        ({"groups": 2}, "cannot be bit-serial: it is a grouped convolution"),
+        ({"groups": 8}, "cannot choose bitserial: it multiplies every channel on its own"),
+        ({"dilation": [2, 2]}, "cannot be bit-serial: its windows have gaps, or its sums 64 bits"),
+        ({"is_batched": True}, "cannot be bit-serial: it computes several pictures at once"),
+    ],
+)
+def test_layers_that_come_with_integers_say_why_they_cannot_be_bit_serial(
+    changes: dict[str, Any], why: str
+) -> None:
+    model = integers(**{"dtype": "uint2", **changes})
+    with pytest.raises(StageError, match=f"^{re.escape(f'conv: {why}; use algorithm: mac8')}$"):
         legalizing.run(
             model=model,
-            options=options(("conv1", "bitserial")),
+            options=algorithm("bitserial"),
             offers={},
             choices={},
             hardware=board("rpi3"),

@@ -15,7 +15,7 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.graph.collecting import is_collect, pictures_of
+from stages.graph.collecting import images_of, is_collect
 from stages.importing import run as imported
 from stages.importing.zoo import build
 from stages.kinds import Model
@@ -85,7 +85,7 @@ def test_pictures_apart_give_what_they_give_together(name: str) -> None:
     shape, function = APART[name]
     model = network(shape, function)
     alone = SplitWholeBatch(model).run()
-    assert pictures_of(alone) == 3
+    assert images_of(alone) == 3
     assert shape_of(alone.module["main"].params[0].ty) == (1, *shape[1:])
     seen: dict[str, Any] = {}
     given = whole_numbers(shape)
@@ -111,7 +111,7 @@ def test_a_vector_is_no_batch() -> None:
 def test_a_network_of_weights_alone_stays_a_batch() -> None:
     model = network((3, 40), lambda b, x: op.matmul(x, constant(b, 40, 40)))
     assert SplitBatch(model).run() is model
-    assert pictures_of(SplitWholeBatch(model).run()) == 3
+    assert images_of(SplitWholeBatch(model).run()) == 3
 
 
 def weighty(builder: ModelBuilder, x: Any, channels: int = 64) -> list[Any]:
@@ -145,7 +145,7 @@ BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
 def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     model = of_weights(64, BEHIND[name])
     alone = SplitBatch(model).run()
-    assert (pictures_of(alone), collected(alone)) == (3, ["sums"])
+    assert (images_of(alone), collected(alone)) == (3, ["sums"])
     given, seen = whole_numbers((3, 32, 64)), dict[str, Any]()
     ours = interpret.run(alone, given, observe=seen.__setitem__)
     for name, value in interpret.run(model, given).items():
@@ -163,7 +163,7 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
 def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
     model = of_weights(channels, build)
     alone = SplitBatch(model).run()
-    assert (pictures_of(alone), collected(alone)) == (3, [])
+    assert (images_of(alone), collected(alone)) == (3, [])
     given = whole_numbers((3, 32, channels))
     for name, value in interpret.run(model, given).items():
         np.testing.assert_array_equal(interpret.run(alone, given)[name], value)
@@ -190,7 +190,7 @@ def zoo(name: ZooName, form: Any, batch: int) -> Model:
 @pytest.mark.parametrize("form", ["qdq", "qonnx", "float"])
 def test_a_batch_of_a_zoo_network_is_the_same_network_for_every_picture(form: str) -> None:
     several, single = (quantizing.run(model=zoo("residual_block", form, n)) for n in (3, 1))
-    assert (pictures_of(several), pictures_of(single)) == (3, 1)
+    assert (images_of(several), images_of(single)) == (3, 1)
     given = np.random.default_rng(0).integers(0, 256, (3, 3, 16, 16)).astype(np.float32) / 256
     together = interpret.run(several, {"data": given})["out"]
     alone = [interpret.run(single, {"data": picture[None]})["out"] for picture in given]

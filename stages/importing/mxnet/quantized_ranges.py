@@ -17,7 +17,7 @@ from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Scalars, real
 from stages.importing.mxnet.symbol import Node
 from stages.importing.relax_builder import Value
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import rescale
+from stages.numerics import rescale, rule_names
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +86,7 @@ def round_to(
     low, high = limits or LIMITS[dtype]
     attrs = {"zero_point": AT_ZERO, "low": low, "high": high, "dtype": dtype}
     if isinstance(data, np.ndarray) and isinstance(scale, np.ndarray):
-        return np.array(OPERATORS["relax.qnn.rescale"].meaning(data, scale, **attrs))
+        return np.array(OPERATORS[rule_names.QNN_RESCALE].meaning(data, scale, **attrs))
     operands = (
         builder.held(data, f"{name}.data"),
         builder.held(scale, f"{name}.scale"),

@@ -13,6 +13,7 @@ from stages.dialect.operators import OPERATORS
 from stages.importing.importer import Results
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.relax_builder import PACKED, RelaxBuilder
+from stages.numerics import rule_names
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +39,7 @@ class Dequantized:
     def values(self) -> Array:
         """The float32 values."""
         kind = storage_dtype(str(self.stored.dtype))
-        meaning = OPERATORS["relax.qnn.dequantize_linear"].meaning
+        meaning = OPERATORS[rule_names.QNN_DEQUANTIZE_LINEAR].meaning
         found = meaning(self.stored.astype(kind), self.scale, self.zero_point.astype(kind))
         return np.asarray(found).reshape(self.shape)
 

@@ -153,7 +153,7 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     **{("", op): converter for op, converter in {**_ORDINARY, **_INTEGER}.items()},
     **{(MICROSOFT, op): converter for op, converter in _CONTRIB.items()},
 }
-"""Everything importable with ONNX Runtime's pointwise."""
+"""Everything importable with ONNX Runtime's arithmetic."""
 
 IN_FLOAT = (
     "Abs", "Ceil", "Concat", "DepthToSpace", "Elu", "Erf", "Exp", "Expand", "Floor", "Gelu",

@@ -16,7 +16,7 @@ from stages.importing.onnx.onnx_builder import Dequantized, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear_quantizers, onnx_elementwise
+from stages.numerics import linear_quantizers, onnx_elementwise, rule_names
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +56,7 @@ def _folded(builder: OnnxBuilder, node: Node, seen: Views, dtype: str) -> Array:
     if node.has(2):
         point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
     low, high = limits(dtype)
-    meaning = OPERATORS["relax.qnn.quantize_linear"].meaning
+    meaning = OPERATORS[rule_names.QNN_QUANTIZE_LINEAR].meaning
     data = builder.constant(x).astype(np.float32).reshape(seen.data)
     result = meaning(data, scale, point, low=low, high=high)
     named = onnx_package.helper.tensor_dtype_to_np_dtype(

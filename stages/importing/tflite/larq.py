@@ -24,7 +24,7 @@ from stages.importing.tflite.activations import activated, activation_bounds, pa
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import bipolar
+from stages.numerics import bipolar, rule_names
 from stages.numerics.bipolar import BIT
 from stages.numerics.tflite import round_half_away
 
@@ -221,7 +221,7 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
 def sign_source(builder: TfliteBuilder, index: int) -> Any:
     """The floats whose signs a tensor holds, where Bsign made it; else None."""
     call = builder.expression_of(builder.variables.get(index))
-    return call.args[0] if call is not None and is_op(call, "relax.qnn.sign") else None
+    return call.args[0] if call is not None and is_op(call, rule_names.QNN_SIGN) else None
 
 
 def is_binarised(builder: TfliteBuilder, operator: Operator) -> bool:

@@ -101,7 +101,7 @@ class _Filling:
         return Filled(self._network, self._weights, self._grids)
 
     def _sample(self) -> Array:
-        """Pictures [N, C, H, W] in 0 .. 1: noise, squares of one colour, and halves of both."""
+        """Images [N, C, H, W] in 0 .. 1: noise, squares of one colour, and halves of both."""
         channels, height, width = self._network.image
         count = 2 if height >= 128 else 8
         coarse = self._rng.integers(0, 256, (count, channels, 8, 8))

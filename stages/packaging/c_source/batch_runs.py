@@ -46,14 +46,14 @@ def members(program: Program) -> list[str]:
 
 def functions(program: Program, arena: Arena, profile: bool = False) -> list[str]:
     """The functions behind `run_all(context, in, out)`, and that itself."""
-    one = _run_picture(program, arena, profile)
+    one = _run_image(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.images == 1:
         return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
     lines = [
         *one,
         "",
-        *_pictures(program, arena, profile),
+        *_images(program, arena, profile),
         "",
         *_run_together(program, arena, profile),
         head,
@@ -76,7 +76,7 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
     return [*lines, "}"]
 
 
-def _pictures(program: Program, arena: Arena, profile: bool) -> list[str]:
+def _images(program: Program, arena: Arena, profile: bool) -> list[str]:
     return [
         "/* A thread's part of a batch: pictures that nobody has taken yet. */",
         "static void pictures(struct rt_context *runtime, int32_t thread)",
@@ -95,7 +95,7 @@ def _pictures(program: Program, arena: Arena, profile: bool) -> list[str]:
     ]
 
 
-def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
+def _run_image(program: Program, arena: Arena, profile: bool) -> list[str]:
     """The graph on one image's share of the caller's tensors, copied where they lie badly."""
     shares, place = [], []
     for index, spec in enumerate(program.inputs):

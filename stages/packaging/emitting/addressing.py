@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.kernels import operator_names
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packed_conv2d import class_count, stored_row
 from stages.kernels.packed_edges import stored_of
@@ -36,7 +37,7 @@ def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> 
     top, left, _, _ = attrs["halo"]
     *_, height, width, channels = shape_of(output.ty)
     row = stored_row(top + y, height, attrs.get("phases", 1))
-    if is_op(call, "relax.qnn.to_tables"):
+    if is_op(call, operator_names.QNN_TO_TABLES):
         step = BLOCK // GROUP * ENTRIES
     else:
         step = 1 if dtype_of(output.ty) == "uint32" else BLOCK

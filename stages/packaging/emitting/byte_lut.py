@@ -14,9 +14,10 @@ from stages.codegen import Text
 from stages.dialect.calls import BYTES, dtype_of, is_op
 from stages.kernels.llvm import FunctionText
 from stages.nodes import Call
+from stages.numerics import rule_names
 from stages.packaging.emitting.register_lut import has_register_lut
 
-TABLE = "relax.qnn.table"
+TABLE = rule_names.QNN_TABLE
 PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
 """Parts of an instruction set that look bytes up."""
 ENTRIES = 16

@@ -12,8 +12,10 @@ from tvm.ir import Call
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.names import PERMUTE_DIMS
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
+from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import (
     CONVOLUTION,
@@ -69,7 +71,7 @@ class Composite:
 
     @property
     def is_of_levels(self) -> bool:
-        """Whether it is of a network whose simulated quantizers have become integers."""
+        """Whether it stands between simulated quantizers, which have become integers."""
         return str(self.function.attrs["composite"]) not in (PLAIN, PRODUCTS, DEPTHWISE)
 
     @property
@@ -91,14 +93,17 @@ class Composite:
         if len(self.outputs) != 1 or len(shape_of(self.parameters[0].ty)) != 4:
             return False
         store = self.store_of(self.outputs[0])
-        return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
+        return (
+            is_op(store, operator_names.QNN_TO_BYTES)
+            and attributes(store)["channels"] <= WORD_BYTES
+        )
 
     def transpose_before(self, variable: Var) -> Call | None:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
         while call is not None and str(call.op.name) in MOVED:
-            if is_op(call, "relax.permute_dims"):
+            if is_op(call, PERMUTE_DIMS):
                 return call
             call = self.calls.get(call.args[0])
         return None
@@ -141,7 +146,7 @@ class Composite:
         if self.main_or_none is not None:
             return self._nhwc(self.main.ty)
         for call in self.calls.values():
-            if is_op(call, "relax.qnn.from_bytes"):
+            if is_op(call, operator_names.QNN_FROM_BYTES):
                 return self._nhwc(call.ty)
         first = next(call for call in self.calls.values() if str(call.op.name) not in MOVED)
         is_of_dialect = str(first.op.name).startswith("relax.qnn.")  # may store what it is given

@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.let_bindings import shared
+from stages.kernels import operator_names
 from stages.kernels.packed_edges import stored_of
 from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Var
@@ -107,8 +108,8 @@ class LevelLuts(BlockStore):
 def block_store(places: ResultPlaces, number: int, output: Var) -> BlockStore | None:
     """What stores an output by whole blocks, if that is how it lies."""
     call = places.composite.store_of(output)
-    if is_op(call, "relax.qnn.bitpack"):
+    if is_op(call, operator_names.QNN_BITPACK):
         return Planes(places, number, output)
-    if is_op(call, "relax.qnn.to_tables"):
+    if is_op(call, operator_names.QNN_TO_TABLES):
         return LevelLuts(places, number, output)
     return None

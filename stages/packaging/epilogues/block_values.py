@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from struct import pack, unpack
 from typing import Any
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.numbers import MAGIC
 from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
+from stages.kernels import operator_names
 from stages.kernels.packed_conv2d import CONVOLUTION
 from stages.nodes import Call, Var, VarBinding
 from stages.packaging.epilogues.block_vectors import HALF, MOST, BlockVectors, packing
@@ -53,11 +55,11 @@ class BlockValues(BlockVectors):
         self.values: dict[Any, BlockValue] = {}
         self._operators: dict[str, Callable[[Any], BlockValue]] = {
             CONVOLUTION: self._sums,
-            "relax.qnn.from_bytes": self._from_bytes,
+            operator_names.QNN_FROM_BYTES: self._from_bytes,
             THRESHOLD: self._threshold,
-            "relax.qnn.requantize": self._requantize,
-            "relax.qnn.saturate": self._saturate,
-            "relax.qnn.add": self._add,
+            names.QNN_REQUANTIZE: self._requantize,
+            names.QNN_SATURATE: self._saturate,
+            names.QNN_ADD: self._add,
             **dict.fromkeys(SAME, lambda call: self._operand(call.args[0])),
         }
 

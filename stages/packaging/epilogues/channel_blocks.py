@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
+from stages.kernels import operator_names
 from stages.kernels.lut import ENTRIES
 from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.packed_edges import stored_of
@@ -38,9 +39,9 @@ class Epilogue(BlockValues):
         super().__init__(biased)
         self.composite = composite
         self.stores = {
-            "relax.qnn.bitpack": self._bitpack,
-            "relax.qnn.to_bytes": self._to_bytes,
-            "relax.qnn.to_tables": self._to_tables,
+            operator_names.QNN_BITPACK: self._bitpack,
+            operator_names.QNN_TO_BYTES: self._to_bytes,
+            operator_names.QNN_TO_TABLES: self._to_tables,
         }
 
     def epilogue(self, name: str) -> Text:
@@ -164,7 +165,7 @@ def parameter_offset(
     """
     readers = [c for c in calls if any(parameter.same_as(argument) for argument in c.args)]
     for call in readers:
-        if is_op(call, "relax.qnn.from_bytes"):
+        if is_op(call, operator_names.QNN_FROM_BYTES):
             top, left = attributes(call)["origin"]
             _, width, channels = shape_of(parameter.ty)
             return ((top + y) * width + left + x) * channels + block * BLOCK

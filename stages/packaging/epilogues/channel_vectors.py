@@ -13,6 +13,7 @@ from functools import cached_property
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.kernels import operator_names
 from stages.kernels.llvm import NEAREST, FunctionText
 from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Scalar
@@ -78,7 +79,7 @@ class ChannelVectors(VectorFinisher):
         others = composite.parameters[len(composite.main.args) :]
         read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
         for each in composite.calls.values():
-            if is_op(each, "relax.qnn.from_bytes"):
+            if is_op(each, operator_names.QNN_FROM_BYTES):
                 read[each.args[0]] = halo_of(each), shape_of(each.args[0].ty)[-1]
         if not read:
             return

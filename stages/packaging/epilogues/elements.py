@@ -14,6 +14,7 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC, WHOLE, WIDENED
@@ -23,6 +24,7 @@ from stages.dialect.processor import clips_integers
 from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError
 from stages.graph.composites import POOLS
+from stages.kernels import operator_names
 from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import border_class
 from stages.packaging.emitting.composite import Composite
@@ -36,9 +38,9 @@ from stages.packaging.epilogues.threshold_counts import (
 )
 from stages.packaging.sums.parts import Composition
 
-ROUNDED = ("relax.qnn.requantize", "relax.qnn.quantize")
+ROUNDED = (names.QNN_REQUANTIZE, names.QNN_QUANTIZE)
 """Operators that round to integers of 32 bits before these are narrowed."""
-IN_WORDS = ("relax.qnn.add", "relax.qnn.saturate")
+IN_WORDS = (names.QNN_ADD, names.QNN_SATURATE)
 """Operators of integers whose arithmetic means the same in 16 bits, if these hold the result."""
 ANY = 1 << 31
 """No integer of 32 bits is larger in size."""
@@ -132,7 +134,7 @@ class Elements:
         name = str(call.op.name)
         if is_moved_only(call):
             return values[call.args[0]]
-        if is_op(call, "relax.qnn.from_bytes"):
+        if is_op(call, operator_names.QNN_FROM_BYTES):
             source = call.args[0]
             place = at.place(halo_of(call), shape_of(source.ty)[-1])
             return Computed(self.of.arguments[source.name][place])
@@ -237,11 +239,11 @@ def _rounded(call: Call, operands: Sequence[Scalar]) -> Scalar:
 def _most(call: Call, known: Mapping[Var, int]) -> int:
     """No integer on the way to a result is larger in size; `known` says so of variables."""
     operands = [known.get(argument, ANY) for argument in call.args]
-    if is_op(call, "relax.qnn.add"):
+    if is_op(call, names.QNN_ADD):
         attrs = attributes(call)
         points = (attrs[f"{side}_zero_point"].whole for side in ("lhs", "rhs"))
         return sum(operands) + abs(sum(points))
-    if is_op(call, "relax.qnn.saturate"):
+    if is_op(call, names.QNN_SATURATE):
         return operands[0] + abs(attributes(call)["offset"])
     return operands[0]
 
@@ -249,7 +251,7 @@ def _most(call: Call, known: Mapping[Var, int]) -> int:
 def _reach(call: Call, known: Mapping[Var, int]) -> int:
     """No integer that a call gives is larger in size."""
     dtype, name = dtype_of(call.ty), str(call.op.name)
-    if name in (*SAME, "relax.qnn.add"):
+    if name in (*SAME, names.QNN_ADD):
         return _most(call, known)
     is_level = dtype.startswith("uint") and dtype != "uint32"
     return max(map(abs, limits(dtype))) if is_level else ANY

@@ -9,10 +9,12 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa.instruction_set import Isa
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.relax_te import saturates
+from stages.kernels import operator_names
 from stages.kernels.packed_conv2d import stored_row
 from stages.nodes import Call, Index, Var
 from stages.packaging.emitting.byte_lut import has_byte_lut, is_byte_valued
@@ -22,13 +24,13 @@ from stages.packaging.epilogues.saturation import has_saturating_pack
 from stages.packaging.sums.parts import Composition
 
 SAME = (
-    "relax.qnn.take_channels",
-    "relax.qnn.pad_channels",
-    "relax.reshape",
-    "relax.permute_dims",
+    operator_names.QNN_TAKE_CHANNELS,
+    operator_names.QNN_PAD_CHANNELS,
+    names.RESHAPE,
+    names.PERMUTE_DIMS,
 )
 """Operators that hand on the value at a position as it is."""
-PACKED = ("relax.qnn.bitpack", "relax.qnn.to_tables")
+PACKED = (operator_names.QNN_BITPACK, operator_names.QNN_TO_TABLES)
 """Operators that store levels a word at a time."""
 
 
@@ -76,10 +78,10 @@ def halo_of(call: Call) -> list[int]:
 
 def halo_around(call: Call) -> HaloAround | None:
     """What a call writes around an image, for one that only puts a halo around it."""
-    if is_op(call, "relax.qnn.to_bytes"):
+    if is_op(call, operator_names.QNN_TO_BYTES):
         attrs = attributes(call)
         return HaloAround(tuple(attrs["halo"]), attrs["fill"], attrs["phases"])
-    if is_op(call, "relax.nn.pad"):
+    if is_op(call, names.PAD):
         _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
         return HaloAround((top, left, bottom, right), int(call.attrs.pad_value))
     return None

@@ -7,6 +7,7 @@ from math import prod
 
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.composites import MOVED
+from stages.kernels import operator_names
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Var
 from stages.packaging.epilogues.outputs import Position, halo_around, is_moved_only, is_packed
@@ -37,7 +38,7 @@ class ResultPlaces:
     def stored(self, output: Var) -> int:
         """Channels of an output as it is stored."""
         of, call = self.of, self.composite.store_of(output)
-        if is_op(call, "relax.qnn.to_bytes"):
+        if is_op(call, operator_names.QNN_TO_BYTES):
             return int(attributes(call)["channels"])
         if is_packed(call):
             return of.blocks * BLOCK

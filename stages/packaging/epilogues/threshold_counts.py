@@ -15,6 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from hw.isa.instruction_set import Isa
+from stages.dialect import names
 from stages.dialect.calls import attributes
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers_fused import LONGEST_WORD
@@ -22,7 +23,7 @@ from stages.dialect.numbers_tir import TIR
 from stages.nodes import Buffer, Call, Index, Scalar
 from stages.packaging.epilogues.saturation import has_saturating_pack
 
-THRESHOLD = "relax.qnn.threshold"
+THRESHOLD = names.QNN_THRESHOLD
 FEW = 7
 """Up to so many thresholds are compared without a loop."""
 

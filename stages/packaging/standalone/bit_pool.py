@@ -10,6 +10,7 @@ from functools import reduce
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, is_op, shape_of
+from stages.kernels import operator_names
 from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.halo import fills_of
@@ -19,7 +20,7 @@ from stages.packaging.emitting.kernel import Kernel
 
 def is_bit_pool(composite: Composite) -> bool:
     """Whether a composite pools packed words."""
-    return any(is_op(call, "relax.qnn.from_planes") for call in composite.calls.values())
+    return any(is_op(call, operator_names.QNN_FROM_PLANES) for call in composite.calls.values())
 
 
 def lower_bit_pool(composite: Composite, symbol: str) -> Kernel:

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
 from stages.dialect.let_bindings import shared
@@ -105,7 +106,7 @@ class _PackedImages:
         if variable not in self.composite.calls:
             return self._element(variable, at)
         call = self.composite.calls[variable]
-        if is_op(call, "relax.permute_dims"):
+        if is_op(call, names.PERMUTE_DIMS):
             axes = [int(axis) for axis in call.attrs.axes]
             return self._value(call.args[0], [at[axes.index(axis)] for axis in range(len(axes))])
         whole = WHOLE.get(str(call.op.name), ())

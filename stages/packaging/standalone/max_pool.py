@@ -16,6 +16,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
+from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import stored_row
 from stages.nodes import Buffer, Function, Index
@@ -38,11 +39,13 @@ class _MaxPool:
         self.attrs = attributes(pool)
         _, *self.size, _ = shape_of(pool.args[0].ty)
         *_, self.stored_height, self.stored_width, _ = shape_of(function.params[0].ty)
-        self.origin = calls.get("relax.qnn.from_bytes", {"origin": [0, 0]})["origin"]
+        self.origin = calls.get(operator_names.QNN_FROM_BYTES, {"origin": [0, 0]})["origin"]
         self.images, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
-        store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1})
+        store = calls.get(
+            operator_names.QNN_TO_BYTES, {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1}
+        )
         self.halo, self.fill, self.phases = store["halo"], store["fill"], store["phases"]
 
     def kernel(self, symbol: str) -> Kernel:

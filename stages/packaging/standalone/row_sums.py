@@ -11,6 +11,7 @@ from math import prod
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.let_bindings import shared
 from stages.graph.bindings import bindings_of, outputs_of
@@ -22,7 +23,7 @@ from stages.packaging.emitting.item_kernel import Arguments, item_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import on_stack
 
-SUM, MEAN = "relax.sum", "relax.mean"
+SUM, MEAN = names.SUM, names.MEAN
 LEAST = 16
 """Elements of a row, at least, for its sum to be what takes time."""
 

@@ -20,6 +20,7 @@ from stages.dialect.numbers_tir import TIR
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
 from stages.nodes import Buffer, Function, Index, Scalar
+from stages.numerics import rule_names
 from stages.numerics.float_softmax import power
 from stages.numerics.onnx_layers import softmax_levels, softmax_place
 from stages.packaging.emitting.fused_elementwise import is_by_element, value_at
@@ -35,7 +36,7 @@ from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
 from stages.packaging.standalone.te_reductions import STACK_BYTES
 
-OF_FLOATS, OF_BYTES = "relax.qnn.softmax", "relax.qnn.qlinear_softmax"
+OF_FLOATS, OF_BYTES = rule_names.QNN_SOFTMAX, rule_names.QNN_QLINEAR_SOFTMAX
 MOST = 1 << 11
 """Elements of a row whose exponentials are kept, at most."""
 POWERS = "float32"

@@ -13,6 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect import names
 from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
@@ -152,7 +153,7 @@ def _strides(source: Var, moves: Sequence[Call]) -> tuple[list[tuple[int, int]],
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     axes = list(zip(shape, strides, strict=True))
     for call in moves:
-        if is_op(call, "relax.permute_dims"):
+        if is_op(call, names.PERMUTE_DIMS):
             axes = [axes[axis] for axis in order_of(call)]
     (_, channel), (_, term) = axes[-2:]
     return axes[:-2], (channel, term)

@@ -9,12 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.builds import plan
+from pipelines.builds.stage_calls import validated
 from pipelines.errors import UserError
+from pipelines.recipe import load
 from pipelines.store import keys
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Finished, Machine, Trial
 from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, better_of, capped_of, choices_of
+from stages import importing, legalizing, quantizing
+from stages.importing import zoo
+from stages.options import ImportOptions, LegalizeOptions
 
+RECORDED = "resnet18_int8_host"
 HERE = Machine(processor="this", core="generic", isa="avx2", tools=("tvm 1",))
 
 
@@ -200,3 +207,19 @@ def test_shipped_records_are_trials_of_kernels_there_are() -> None:
         for item in found:
             assert item.kernel.endswith(item.machine.isa) and item.workloads
             assert (item.failed is None) == (item.ratio is not None)
+
+
+def test_shipped_records_are_found_by_the_layers_that_they_were_measured_for() -> None:
+    """By the names under which legalizing and bit-packing look for them."""
+    recorded = {
+        workload
+        for file in (keys.ROOT / "hw" / "records").glob("*.jsonl")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if (item := ledger.Trial.model_validate_json(line)).recipe == RECORDED
+        for workload in item.workloads
+    }
+    step = plan.of(load.load_recipe(str(keys.ROOT / "recipes" / f"{RECORDED}.yaml"))).step("zoo")
+    source = zoo.build(options=validated("stages.options", "ZooOptions", step.options["options"]))
+    model = quantizing.run(model=importing.run(source=source, options=ImportOptions()))
+    subjects = legalizing.subjects(model=model, options=LegalizeOptions(), offers={})
+    assert recorded and recorded <= {one.workload.name for one in subjects.values()}

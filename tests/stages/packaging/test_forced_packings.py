@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from hw.profile import Hardware
+from stages import importing
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of
+from stages.graph.composites import is_linear
+from stages.importing.twins.tflite_writer import flexible
 from stages.kernels.packing_choices import bit_axis, reduction_axis
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model
 from stages.layer_options import Encoding, LayerAlgorithm, Packing
-from stages.options import LegalizeOptions
+from stages.options import ImportOptions, LegalizeOptions
+from tests.stages.importing.tflite.larq_program import packed
+from tests.stages.importing.tflite_models import Operation, Tensor, build, constant
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.pipeline import random_inputs, stages
@@ -119,3 +126,35 @@ def test_wide_words_need_channels() -> None:
     model = net.model(net.conv(data, "conv", 8, 1, padding=0))
     with pytest.raises(StageError, match="conv: cannot pack bits so"):
         found(model, AARCH64, forced(("*", Packing(word=128))))
+
+
+def signs() -> Model:
+    """Larq's file of two binary convolutions, each with a packed result."""
+    rng, words = np.random.default_rng(0), Tensor((1, 6, 6, 2), "int32")
+    data, result = Tensor((1, 6, 6, 64), "float32"), Tensor((1, 6, 6, 64), "float32")
+    attrs = dict.fromkeys(("stride_height", "stride_width"), 1)
+    attrs |= dict.fromkeys(("dilation_height_factor", "dilation_width_factor", "pad_values"), 1)
+    options = flexible(channels_in=64, padding=0, fused_activation_function=0, **attrs)
+    operations = [Operation("LceQuantize", [data], [words])]
+    for _ in range(2):
+        weight = constant(packed(rng.integers(0, 2, (64, 3, 3, 64))))
+        limits = constant(rng.integers(270, 306, 64).astype(np.int32))
+        before, words = words, Tensor((1, 6, 6, 2), "int32")
+        operands = [before, weight, None, None, limits]
+        operations.append(Operation("LceBconv2d", operands, [words], custom_options=options))
+    operations.append(Operation("LceDequantize", [words], [result]))
+    return importing.run(source=build(operations, [data], [result]), options=ImportOptions())
+
+
+def test_a_model_that_comes_with_integers_has_the_same_overrides() -> None:
+    model = signs()
+    names = [str(b.var.name) for b in bindings_of(model.module["main"]) if is_linear(b.value)]
+    wanted = forced((names[0], Packing(word=32))).layers
+    wanted += (LayerAlgorithm(match=names[1], algorithm="mac8"),)
+    packed_model, _ = assert_exact(
+        model, random_inputs(model), AVX2, LegalizeOptions(layers=wanted)
+    )
+    first, second = signatures(packed_model)
+    assert first.plan is not None and first.word_bits == 32
+    assert second.products is not None
+    assert all(one.lut is not None for one in found(model, AVX2, LegalizeOptions()))

@@ -7,7 +7,7 @@ import pytest
 
 from hw.profile import Hardware
 from stages import importing
-from stages.graph.collecting import pictures_of
+from stages.graph.collecting import images_of
 from stages.graph.simplify_graph import simplify
 from stages.importing.zoo import build
 from stages.kinds import Model
@@ -44,6 +44,6 @@ def test_images_that_are_collected_anywhere_give_the_same(
     monkeypatch.setattr(split_batch, "first_together", lambda *_: first)
     given = np.random.default_rng(0).integers(0, 256, (BATCH, 3, 16, 16)).astype(np.float32) / 256
     packed, program = assert_exact(block(), {"data": given}, hardware)
-    assert pictures_of(packed) == program.images == BATCH
+    assert images_of(packed) == program.images == BATCH
     assert len(program.calls) > program.together > 0
     assert program.collected
