@@ -6,7 +6,6 @@ from typing import Any
 
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
-from stages.kernels import operator_names
 
 GOLDEN, QUANTIZING = "golden", "quantizing"
 
@@ -22,6 +21,7 @@ def layers_of_halves(workshop: Workshop) -> int:
     from stages.dialect.calls import dtype_of, is_op
     from stages.graph.bindings import bindings_of
     from stages.graph.composites import is_float_product
+    from stages.kernels import operator_names
 
     model = workshop.load(workshop.plan.step(QUANTIZING))
     values = [binding.value for binding in bindings_of(model.module["main"])]

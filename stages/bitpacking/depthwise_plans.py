@@ -100,7 +100,7 @@ def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     if not is_alone or not _is_by_position(caller.function, inner):
         return None
     source, stored = (caller.actual.get(argument) for argument in inner.value.args)
-    # Kernels read some bytes behind a image, and the user's may end where it ends.
+    # Kernels read some bytes behind an image, and the user's may end where it ends.
     if stored is None or source is None or source in list(graph.main.params):
         return None
     if (q := graph.tensor(stored)) is None:

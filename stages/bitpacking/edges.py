@@ -5,7 +5,7 @@ layer comes with the layout that its kernel alone wants (`plans.py`). The solver
 things, in this order:
 
 1. What layers read (`_joined`). Layouts of one variable that differ in halo or planes alone become
-   one, with the widest halo and the planes of all: a halo around a image costs nothing to make
+   one, with the widest halo and the planes of all: a halo around an image costs nothing to make
    where its values are computed, and a pass over memory anywhere else.
 2. Which images are rebased: stored as the signed bytes that kernels multiply (`rebasing.py`).
 3. What composites write (`_requests`): the layouts that are wanted of a result, and the result as
@@ -158,7 +158,7 @@ def _check_axis(plan: Plan, joined: Stored | None) -> None:
 
 def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
-    with one result that is a image."""
+    with one result that is an image."""
     found = {
         variable: LayoutRequests(can_pad=not caller.of_levels)
         for variable, caller in graph.producers.items()
@@ -191,7 +191,7 @@ def _writes_layouts(caller: Caller, plans: Plans) -> bool:
 
 def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     """The layout in which a result is to be written for a layer that has it as its data: of levels
-    always, else if all that it reads of a image is the image with a halo around it, or
+    always, else if all that it reads of an image is the image with a halo around it, or
     rebased."""
     if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
         return None

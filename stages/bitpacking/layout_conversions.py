@@ -1,7 +1,7 @@
 """Composites that lay a tensor out in front of a layer, where what gives the tensor does not.
 
-Transposes are taken along. So is what computes a image of few channels element by element
-(quantizing, as a rule): a image of one to four channels becomes one word a pixel, or pixels close
+Transposes are taken along. So is what computes an image of few channels element by element
+(quantizing, as a rule): an image of one to four channels becomes one word a pixel, or pixels close
 together where rows of a window have fewer words so (`Geometry.as_unpadded`), in one pass from what
 the user hands in.
 """
@@ -43,7 +43,7 @@ class Conversions:
             for v in origins
             if readings[v] == 1 and v in self.callers and _is_elementwise(self.callers[v])
         }
-        """What gives a image of few channels, and is computed where that is laid out."""
+        """What gives an image of few channels, and is computed where that is laid out."""
         self.matrices = matrices(graph, layers)
         packed = (variable for matrix in self.matrices.values() for variable in matrix.passed)
         self.unread = {*self.transposed, *self.fused, *packed}

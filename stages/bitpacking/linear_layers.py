@@ -142,7 +142,7 @@ def _is_narrow_input(graph: Graph, data: Var) -> bool:
 
 
 def _is_fused(graph: Graph, data: Var) -> bool:
-    """Whether a pass that does nothing else makes a image of few channels, for one layer."""
+    """Whether a pass that does nothing else makes an image of few channels, for one layer."""
     producer = graph.producers[data]
     source = producer.function.params[0].ty
     is_image = dtype_of(source) == "float32" and len(shape_of(source)) == 4

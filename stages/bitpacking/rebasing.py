@@ -1,7 +1,7 @@
 """Activations that are stored as the signed bytes that kernels multiply, so that none flips them.
 
 Instructions such as SDOT and SMULL take signed bytes, and levels of 8 bits are unsigned. What gives
-a image can write them less 128 (Jain et al. 2020, section IV-C, has the shift) for one
+an image can write them less 128 (Jain et al. 2020, section IV-C, has the shift) for one
 instruction a register, where each tile that reads it would need one a register again. It does so
 where nothing reads the levels as they are, so that no image is written twice.
 """
@@ -43,7 +43,7 @@ def can_be_rebased(plans: Plans) -> set[Var]:
 
 
 def _flips(plan: LinearPlan) -> bool:
-    """Whether a layer flips what it reads, and that is a image as it lies."""
+    """Whether a layer flips what it reads, and that is an image as it lies."""
     layout = plan.layout
     is_whole = layout.form == "bytes" and not layout.is_narrow and layout.stacked == 1
     is_flipped = bool(plan.signature.offset) and dtype_of(plan.layer.data.ty) == "uint8"

@@ -42,7 +42,7 @@ class Window:
         return top, left, rows - height - top, columns - width - left
 
     def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
-        """How a packed convolution steps over a image whose rows lie so."""
+        """How a packed convolution steps over an image whose rows lie so."""
         (height, width), (down, right) = self.kernel, self.strides
         return {
             "window": [-(-height // stacked), width],

@@ -4,7 +4,7 @@ Levels are the small integers between simulated quantizers. Layers that read the
 that give them are marked `of_levels`, and some operators compute on nothing else; integers that
 these are computed from, or that become of them, are of levels too.
 
-Composites of levels know floats in two places: between a image of the user's and its quantizer,
+Composites of levels know floats in two places: between an image of the user's and its quantizer,
 and between an accumulator and an output. There they are steps, one value for all or one per
 channel, on tensors with their channels last, and a sum with a float image of whole blocks of
 channels, such as a residual that nobody quantizes. All else is computed elsewhere: what comes with
@@ -20,7 +20,6 @@ from stages.canonicalizing.copy_shared_outputs import copies_of
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.names import (
-    QNN_ADD,
     QNN_DEQUANTIZE,
     QNN_QUANTIZE,
     QNN_REQUANTIZE,
@@ -37,12 +36,12 @@ from stages.nodes import Call, Expr, Function, Var, VarBinding
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
-OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE, QNN_ADD)
-"""Operators that give levels, or sums of them, and nothing else."""
+OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE)
+"""Operators that give levels and nothing else."""
 PRODUCTS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Where the axes of a image go whose channels are moved last, or back."""
+"""Where the axes of an image go whose channels are moved last, or back."""
 
 
 def level_values(main: Function) -> set[Var]:
@@ -83,7 +82,7 @@ def _is_float(variable: Var) -> bool:
 
 class _Floats:
     """What is found from `main`'s first binding to its last, and back for the floats that begin
-    with a image: composites of levels compute those that lead to a quantizer alone."""
+    with an image: composites of levels compute those that lead to a quantizer alone."""
 
     def __init__(self, main: Function, levels: set[Var]) -> None:
         count = int(main.attrs["num_input"])
@@ -154,7 +153,7 @@ class _Floats:
                 self.heads.add(variable)
 
     def _is_added(self, call: Call, read: set[Var]) -> bool:
-        """Whether an operator adds a image of floats to an accumulator's, which alone waits for
+        """Whether an operator adds an image of floats to an accumulator's, which alone waits for
         it."""
         if not is_op(call, names.ADD) or len(read) != 2:
             return False

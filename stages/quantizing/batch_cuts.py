@@ -19,7 +19,7 @@ from stages.nodes import Var, VarBinding
 from stages.quantizing.footprint import stored
 
 MOST_WEIGHTS = 16
-"""Bytes of weights for one that is stored between the layers of a image, at most, of layers that
+"""Bytes of weights for one that is stored between the layers of an image, at most, of layers that
 compute one image after the other. Timed in the network, eight images at once take: of
 ResNet-18's first three stages (0.15, 1 and 8) 1.6, 1.3 and 1.15 times as long as one after the
 other, of its fourth stage (67) 0.78 to 0.94, of its last matrix product (128) 0.22."""

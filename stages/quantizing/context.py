@@ -33,7 +33,7 @@ from stages.quantizing.values import (
 )
 
 RANKS = (2, 4)
-"""Of activations that are levels: features, or a image."""
+"""Of activations that are levels: features, or an image."""
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 """Annotations of float graph inputs that hold integers (FINN-ONNX)."""
 
@@ -82,11 +82,11 @@ class Context:
         return value
 
     def channels_last(self, variable: Var) -> Var:
-        """A float tensor of the source with the channels of a image last."""
+        """A float tensor of the source with the channels of an image last."""
         return self._transpose(variable, [0, 2, 3, 1], f"{variable.name}.nhwc")
 
     def channels_first(self, variable: Var) -> Var:
-        """A float tensor with the channels of a image where the source has them."""
+        """A float tensor with the channels of an image where the source has them."""
         return self._transpose(variable, [0, 3, 1, 2], f"{variable.name}.nchw")
 
     def _transpose(self, variable: Var, order: list[int], name: str) -> Var:

@@ -140,7 +140,7 @@ class FloatFallback:
         return self._shaped(result, shape)
 
     def pixels(self, variable: Var) -> Var:
-        """A image of the source, or one value for all pixels, as float32, channels last."""
+        """An image of the source, or one value for all pixels, as float32, channels last."""
         if self.context.constant(variable) is not None:
             return self._constant(variable)
         n, c, h, w = shape_of(variable.ty)

@@ -94,7 +94,7 @@ class LiftRows(Pass):
         return bool(self._rows)
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
-        """A image in place of its row, or an operator on images."""
+        """An image in place of its row, or an operator on images."""
         variable, value = binding.var, binding.value
         if _is_opening(value) and value.args[0] in self._rows:
             return self._image(value.args[0])
@@ -107,7 +107,7 @@ class LiftRows(Pass):
         return None
 
     def _keep(self, variable: Var, image: Var) -> None:
-        """Keep a row as a image."""
+        """Keep a row as an image."""
         self._images[variable] = image
 
         def row() -> Var:
@@ -117,7 +117,7 @@ class LiftRows(Pass):
         self.defer(variable, row)
 
     def _image(self, variable: Var) -> Var:
-        """A row as a image, a constant as another constant."""
+        """A row as an image, a constant as another constant."""
         shape = _image(shape_of(variable.ty))
         if variable in self.constants:
             value = np.reshape(self.constants[variable], shape)

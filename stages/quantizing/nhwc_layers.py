@@ -66,7 +66,7 @@ def is_simple(call: Call) -> bool:
 
 
 def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
-    """What a float convolution reads of a image with its channels last."""
+    """What a float convolution reads of an image with its channels last."""
     top, left, bottom, right = (int(count) for count in call.attrs.padding)
     if not any((top, left, bottom, right)):
         return data
@@ -77,7 +77,7 @@ def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
 def convolution(
     builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str, *, is_exact: bool
 ) -> Any:
-    """What a float convolution is of a image with its channels last, and gives so.
+    """What a float convolution is of an image with its channels last, and gives so.
 
     `call` is the operator as it was, `weight` [O, I, KH, KW] its constant weights.
     """
@@ -107,7 +107,7 @@ def convolution(
 
 
 def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
-    """What a float pool (`is_pool`) is of a image with its channels last, and gives so."""
+    """What a float pool (`is_pool`) is of an image with its channels last, and gives so."""
     sizes = {
         "kernel": [int(n) for n in call.attrs.pool_size],
         "strides": [int(n) for n in call.attrs.strides],
@@ -127,7 +127,7 @@ def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
 def _counts(
     shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Array:
-    """How many pixels of a image [H, W] are in each of its windows: float32 [OH, OW, 1], or a
+    """How many pixels of an image [H, W] are in each of its windows: float32 [OH, OW, 1], or a
     scalar if they all have as many."""
     inside = pad_spatial(np.ones((1, *shape, 1), np.float32), padding, 0.0)
     counts = windows(inside, kernel, strides).sum(axis=(-2, -1))[0]

@@ -4,7 +4,7 @@
 
 What lies between the layers of one image stays in the cache, where that of a whole batch goes to
 memory and comes back; the arena is that of one image; kernels that know no batch, such as those
-on bits, can be chosen. Weights are read once a image, though. So the last layers, if these are
+on bits, can be chosen. Weights are read once an image, though. So the last layers, if these are
 mostly weights, compute all images at once: what they read is collected (`qnn.collect`). A network
 that is mostly weights from its first layer on stays as it is. So does one in which images meet,
 or may do so, before they are collected.
