@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
+from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.packed_conv2d import border_classes, class_count
 from stages.kernels.packing import pack_rows, raw_sums, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -19,7 +17,7 @@ def border(window: Window) -> list[int]:
     """How many output rows and columns at each side have windows that reach into the padding."""
     counts = []
     for axis in (0, 1):
-        start = np.arange(window.output[axis]) * window.strides[axis] - window.padding[axis]
+        start = np.arange(window.output[axis]) * window.strides[axis] - window.padding.sides[axis]
         before = int((start < 0).sum())
         after = int((start + window.kernel[axis] > window.size[axis]).sum())
         counts.append((before, after))
@@ -30,25 +28,26 @@ def fold_bias(
     signature: KernelSignature,
     q: Array,
     channels: int,
-    attrs: Mapping[str, Any],
+    points: tuple[ZeroPoint, ZeroPoint],
     fill: int,
     window: Window,
 ) -> tuple[int, Array, list[int]]:
     """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
 
+    `points` are the zero points of the data and of the weights [O, KH, KW, C].
     The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
     channels, of which those behind the last are at level 0 and have stored weights 0. What is
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
     """
-    point, pad_value = attrs["data_zero_point"], attrs.get("pad_value", 0)
+    point, weight_point = points
     scale = signature.scale * point.denominator
     outputs = q.shape[0]
-    n = attrs["weight_zero_point"].numerators(q).astype(np.int64)
+    n = weight_point.numerators(q).astype(np.int64)
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
     base = point.numerator(0) * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
-    difference = pad_value - point.numerator(fill)
+    difference = window.padding.numerator - point.numerator(fill)
     counts = border(window) if difference else [0, 0, 0, 0]
     top, left, bottom, right = counts
     rows = border_classes(window.output[0], top, bottom)
@@ -68,7 +67,8 @@ def fold_bias(
 
 def _outside(window: Window, axis: int, position: int) -> Array:
     """Which taps along an axis lie in the padding for one output position."""
-    taps = position * window.strides[axis] - window.padding[axis] + np.arange(window.kernel[axis])
+    first = position * window.strides[axis] - window.padding.sides[axis]
+    taps = first + np.arange(window.kernel[axis])
     return (taps < 0) | (taps >= window.size[axis])
 
 

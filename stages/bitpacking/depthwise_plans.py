@@ -10,11 +10,12 @@ import numpy as np
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.bitpacking.call_graph import Caller, Graph
-from stages.bitpacking.edge_layouts import Layout, fill_of, layout_of
+from stages.bitpacking.edge_layouts import Layout, layout_of
 from stages.bitpacking.linear_layers import Layer, layer_around, linear_name
 from stages.bitpacking.sums import most_of
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.dtypes import limits
+from stages.dialect.padding import Padding, byte_around
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import PLAIN, has_own
 from stages.kernels import operator_names
@@ -88,8 +89,8 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point"]
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
-    halo = tuple(attrs["padding"])
-    layout = layout_of(layer.data, "bytes", halo=halo, fill=fill_of(point), block=layer.unit)
+    halo, fill = Padding.of(attrs).sides, byte_around(point)
+    layout = layout_of(layer.data, "bytes", halo=halo, fill=fill, block=layer.unit)
     return DepthwisePlan(layer, taps, -point.whole * _sums(q), layout=layout)
 
 

@@ -11,7 +11,6 @@ from typing import Any, get_args
 from tvm import relax
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
-from stages.dialect.zero_point import ZeroPoint
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
 from stages.kernels.lut import ENTRIES, GROUP
@@ -182,9 +181,3 @@ def _stored(value: Expr, layout: Layout) -> Any:
         stacked=layout.stacked,
         phases=layout.phases,
     )
-
-
-def fill_of(zero_point: ZeroPoint) -> int:
-    """What a halo of bytes holds; the bias corrects what no byte holds, or what means half of it,
-    per border class."""
-    return min(max(0, zero_point.whole), 255) if zero_point.is_whole else 0

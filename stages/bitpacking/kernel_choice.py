@@ -8,11 +8,12 @@ from math import inf
 from typing import Any
 
 from stages.bitpacking.call_graph import Graph
-from stages.bitpacking.edge_layouts import fill_of, images, layout_of, nhwc
+from stages.bitpacking.edge_layouts import images, layout_of, nhwc
 from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes, dtype_of, operand_levels
+from stages.dialect.padding import Padding, byte_around
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import ON_BITS, is_batched, is_float_product
@@ -223,14 +224,14 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     window = Window(
         kernel=layer.weights.shape[1:3],
         strides=tuple(attrs.get("strides", (1, 1))),
-        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+        padding=Padding.of(attrs),
         size=nhwc(layer.data.ty)[:2],
         output=nhwc(layer.call.ty)[:2],
         transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
     )
     lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
-        lying["fill"] = fill_of(attrs["data_zero_point"])
+        lying["fill"] = byte_around(attrs["data_zero_point"])
         lying["block"] = 1 if geometry.is_unpadded else geometry.unit
     elif kernel.is_float:
         lying["block"] = kernel.channels_per_word

@@ -51,7 +51,7 @@ class LinearPlan:
     @property
     def origin(self) -> list[int]:
         """Where the first window begins, in a layout whose halo may be larger."""
-        return [self.layout.halo[i] - self.window.padding[i] for i in (0, 1)]
+        return [self.layout.halo[i] - self.window.padding.sides[i] for i in (0, 1)]
 
     def most(self, constant: Array) -> Array | None:
         """The largest size of the sums of a channel plus a constant, int64 [O]; None where the
@@ -78,11 +78,12 @@ class LinearPlan:
             dtype = np.float32 if self.kernel.is_float else np.int32
             bias = np.zeros((1, round_up(outputs, BLOCK)), dtype)
             return bias, {"scale": 1, "border": [0, 0, 0, 0]}
+        attrs = attributes(self.layer.call)
         scale, bias, border = fold_bias(
             self.signature,
             self.layer.weights,
             self.layout.padded_channels,
-            attributes(self.layer.call),
+            (attrs["data_zero_point"], attrs["weight_zero_point"]),
             self.layout.fill,
             self.window,
         )

@@ -24,6 +24,7 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
+from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
 from stages.kinds import Array
@@ -59,7 +60,7 @@ def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
     """The same for a linear operator of levels, whose weights are levels [O, ...]."""
     data, stored = operand_levels(call)
     # None of the activations lies outside of these.
-    ends = (*data.numerators, attributes(call).get("pad_value", 0))
+    ends = (*data.numerators, Padding.of(attributes(call)).numerator)
     return most_of(stored.zero_point.numerators(weights), ends, constant)
 
 

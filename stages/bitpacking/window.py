@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.bitpacking.edge_layouts import Halo
+from stages.dialect.padding import Padding
 from stages.kernels.packing import round_up
 from stages.kernels.winograd_transforms import Transform
 
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a convolution: kernel, strides, padding (top, left, bottom, right), output."""
+    """Geometry of a convolution: kernel, strides, padding, sizes of data and output."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
-    padding: tuple[int, int, int, int]
+    padding: Padding
     size: tuple[int, int]
     output: tuple[int, int]
     transform: Transform | None = None
@@ -31,7 +32,7 @@ class Window:
     def halo(self, stacked: int, phases: int) -> Halo:
         """What must surround the image (top, left, bottom, right), so that the last window or
         tile ends in it where rows are stacked, and phases are alike."""
-        top, left, bottom, right = self.padding
+        top, left, bottom, right = self.padding.sides
         height, width = self.size
         if self.transform is not None:
             rows, columns = map(self.transform.reach, self.output)

@@ -18,6 +18,7 @@ from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, is_op, operand_levels, shape_of
 from stages.dialect.levels import Levels
 from stages.dialect.names import LEVEL_LINEAR
+from stages.dialect.padding import Padding
 from stages.graph.composites import has_kernel_form, has_own, is_linear
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.kernels.packed_depthwise import MAX_TAPS
@@ -131,7 +132,7 @@ def takes_depthwise(call: Call, weight: Array | None) -> bool:
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
     is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
     point = attrs["data_zero_point"]
-    is_level = Levels.of_type("uint8", point).has_zero and attrs.get("pad_value", 0) == 0
+    is_level = Levels.of_type("uint8", point).has_zero and not Padding.of(attrs).numerator
     is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
     return is_own and is_level and is_small and fits_bytes(call, weight)
 

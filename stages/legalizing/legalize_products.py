@@ -23,7 +23,8 @@ from hw.profile import Hardware
 from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers_numpy import NUMPY
-from stages.dialect.zero_point import AT_ZERO
+from stages.dialect.padding import Padding
+from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import has_own, is_linear
@@ -197,8 +198,9 @@ class LegalizeProducts(Pass):
         point, weight_point = (attrs[f"{side}_zero_point"].whole for side in ("data", "weight"))
         dtype = str(attrs.get("dtype", "int32"))
         is_conv = is_op(call, names.QNN_CONV2D)
-        if is_conv and any(attrs["padding"]):
-            padded = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
+        padding = Padding.of(attrs)
+        if any(padding.sides):
+            padded = self._padded(data, padding, attrs["data_zero_point"], name)
             if padded is None:  # what surrounds the image has no stored value
                 return None
             data = padded
@@ -230,12 +232,12 @@ class LegalizeProducts(Pass):
         bound = int(np.abs(levels).reshape(len(levels), -1).sum(axis=1).max(initial=0)) * largest
         return 2 * bound <= np.iinfo(dtype).max
 
-    def _padded(self, data: Var, padding: list[int], value: int, name: str) -> Var | None:
-        """The image with `value` around it; None where its type cannot hold that."""
-        limits = np.iinfo(dtype_of(data.ty))
+    def _padded(self, data: Var, padding: Padding, point: ZeroPoint, name: str) -> Var | None:
+        """The image with its padding around it; None where its type cannot hold that."""
+        limits, value = np.iinfo(dtype_of(data.ty)), padding.stored(point)
         if not limits.min <= value <= limits.max:
             return None
-        top, left, bottom, right = padding
+        top, left, bottom, right = padding.sides
         width = [0, 0, top, bottom, left, right, 0, 0]
         return self.builder.emit(relax.op.nn.pad(data, width, pad_value=value), f"{name}.padded")
 

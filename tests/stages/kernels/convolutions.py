@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stages.bitpacking.bias_folding import fold_bias
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
+from stages.dialect.padding import Padding
 from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import pack_weights, round_up
@@ -46,7 +47,7 @@ class Geometry:
             whole = self.size[axis] + self.padding[axis] + self.padding[axis + 2]
             extents.append((whole - self.kernel[axis]) // self.strides[axis] + 1)
         output = (extents[0], extents[1])
-        return Window(self.kernel, self.strides, self.padding, self.size, output)
+        return Window(self.kernel, self.strides, Padding(self.padding), self.size, output)
 
 
 @st.composite
@@ -92,13 +93,9 @@ def in_bytes(
     return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
 
 
-def products(data_point: int, weight_point: int, pad_value: int = 0) -> dict[str, Any]:
-    """What products of levels with (doubled) zero points say of themselves."""
-    return {
-        "data_zero_point": ZeroPoint(data_point),
-        "weight_zero_point": ZeroPoint(weight_point),
-        "pad_value": pad_value,
-    }
+def zero_points(data_point: int, weight_point: int) -> tuple[ZeroPoint, ZeroPoint]:
+    """Of data and weights, from doubled ones."""
+    return ZeroPoint(data_point), ZeroPoint(weight_point)
 
 
 def packed_convolution(
@@ -111,12 +108,12 @@ def packed_convolution(
     fill: int,
 ) -> Array:
     """int32 [1, OH, OW, OCp] as bit-packing would have it computed."""
-    window = geometry.window
+    window = replace(geometry.window, padding=Padding(geometry.padding, pad_value))
     data = edge(signature, x, geometry, fill)
     per_word = signature.channels_per_word
     widened = np.pad(q, [(0, 0)] * 3 + [(0, round_up(q.shape[3], per_word) - q.shape[3])])
     scale, bias, counts = fold_bias(
-        signature, q, widened.shape[3], products(*points, pad_value), fill, window
+        signature, q, widened.shape[3], zero_points(*points), fill, window
     )
     return run(
         "packed_conv2d",
@@ -143,7 +140,9 @@ def logical_convolution(
         strides=list(geometry.strides),
         padding=list(geometry.padding),
         groups=1,
-        **products(*points, pad_value),
+        data_zero_point=ZeroPoint(points[0]),
+        weight_zero_point=ZeroPoint(points[1]),
+        pad_value=pad_value,
     )
 
 

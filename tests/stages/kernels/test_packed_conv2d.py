@@ -27,9 +27,9 @@ from tests.stages.kernels.convolutions import (
     in_bytes,
     logical_convolution,
     packed_convolution,
-    products,
     run,
     weight_point,
+    zero_points,
 )
 from tests.stages.kernels.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
 from tests.stages.synthesizing.plans import PLANS, plan_named
@@ -60,7 +60,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     padded = layout.padded_channels
     data = in_bytes(x, around, padded, point, stacked=stacked, phases=phases)
     assert data.shape == layout.shape
-    _, bias, counts = fold_bias(signature, q, padded, products(2 * point, 0), point, window)
+    _, bias, counts = fold_bias(signature, q, padded, zero_points(2 * point, 0), point, window)
     result = run(
         "packed_conv2d",
         data,
@@ -105,7 +105,7 @@ def test_bipolar_activations_with_zero_padding(kind: str) -> None:
     x = levels(rng, signature, (1, 5, 6, 20))
     q = stored(rng, signature, (7, 3, 3, 20))
     points = (1 << bits) - 1, 1
-    _, bias, counts = fold_bias(signature, q, 32, products(*points), 0, geometry.window)
+    _, bias, counts = fold_bias(signature, q, 32, zero_points(*points), 0, geometry.window)
     assert counts == [1, 1, 1, 1]
     assert bias.shape == (9, 32)
     assert len(np.unique(bias[:, :7], axis=0)) == 9
@@ -118,7 +118,7 @@ def test_an_integer_zero_point_needs_no_border_classes() -> None:
     """The halo's bytes hold the zero point, which is what padding means."""
     window = Geometry((3, 3), (2, 2), (1, 1, 1, 1), (8, 8), (0, 0, 0, 0), 4, 4).window
     q = stored(np.random.default_rng(0), mac8(4), (4, 3, 3, 4))
-    _, bias, counts = fold_bias(mac8(4), q, 4, products(2 * 128, 0), 128, window)
+    _, bias, counts = fold_bias(mac8(4), q, 4, zero_points(2 * 128, 0), 128, window)
     assert counts == [0, 0, 0, 0]
     assert bias.shape == (1, 32)
 
@@ -133,7 +133,7 @@ def test_positions_of_a_class_see_the_same_padding(geometry: Geometry) -> None:
         assert set(classes) == set(range(class_count(size, before, after)))
         seen: dict[int, tuple[bool, ...]] = {}
         for position, found in enumerate(classes):
-            first = position * window.strides[axis] - window.padding[axis]
+            first = position * window.strides[axis] - window.padding.sides[axis]
             taps = range(first, first + window.kernel[axis])
             outside = tuple(not 0 <= tap < window.size[axis] for tap in taps)
             assert seen.setdefault(int(found), outside) == outside
