@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.names import PERMUTE_DIMS
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
+from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOL_KINDS, PRODUCTS
 from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import (
@@ -55,7 +55,7 @@ class Composite:
     @cached_property
     def main_or_none(self) -> Call | None:
         """The convolution or pool; None for a composite that is elementwise."""
-        names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOLS)
+        names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOL_KINDS)
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property
@@ -218,7 +218,7 @@ class Layer:
     def has_pool(self) -> bool:
         """Whether it begins with a pool."""
         main = self.composite.main_or_none
-        return main is not None and str(main.op.name) in POOLS
+        return main is not None and str(main.op.name) in POOL_KINDS
 
     @property
     def gives_blocks_of_levels(self) -> bool:

@@ -23,7 +23,7 @@ from stages.dialect.numbers_tir import TIR
 from stages.dialect.processor import clips_integers
 from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError
-from stages.graph.composites import POOLS
+from stages.graph.composites import POOL_KINDS
 from stages.kernels import operator_names
 from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import border_class
@@ -165,7 +165,7 @@ class Elements:
 
     def _sum(self, call: Call, at: Position, raw: Scalar) -> Scalar:
         """What the main operator gives, from its raw sum."""
-        if self.of.reads.preloads_bias or str(call.op.name) in POOLS:
+        if self.of.reads.preloads_bias or str(call.op.name) in POOL_KINDS:
             return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
