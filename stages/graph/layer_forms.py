@@ -42,9 +42,7 @@ ON_ITS_OWN = "it multiplies every channel on its own"
 
 def is_level_layer(expr: Expr) -> bool:
     """Whether an expression is a linear layer between simulated quantizers."""
-    if not isinstance(expr, Call) or not any(is_op(expr, name) for name in LEVEL_LINEAR):
-        return False
-    return bool(attributes(expr).get("of_levels", False))
+    return is_op(expr, *LEVEL_LINEAR) and bool(attributes(expr).get("of_levels", False))
 
 
 def form_of(call: Call, weight: Array | None) -> Form | None:

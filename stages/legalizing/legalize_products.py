@@ -25,7 +25,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import has_own, is_linear
+from stages.graph.composites import MOVED, has_own, is_linear
 from stages.graph.layer_forms import (
     ON_ITS_OWN,
     fits_bytes,
@@ -50,8 +50,6 @@ from stages.numerics.rescale import table
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
 QUANTIZE = rule_names.QNN_QUANTIZE_LINEAR
-MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
-"""Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -108,7 +106,7 @@ class LegalizeProducts(Pass):
         These want them unsigned, which is done in front of that, where they are computed.
         """
         call, readers = binding.value, [b.value for b in self.readers.get(binding.var, [])]
-        if not any(is_op(call, name) for name in MOVES) or dtype_of(call.ty) != "int8":
+        if not is_op(call, *MOVED) or dtype_of(call.ty) != "int8":
             return False
         is_inside = binding.var not in outputs_of(self.main) and bool(readers)
         return is_inside and all(map(self._takes_bytes, readers))

@@ -69,7 +69,7 @@ def _main(function: Function) -> Call | None:
     """The convolution of a composite, depthwise or not; None where it has none."""
     names = CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION
     calls = (binding.value for binding in bindings_of(function))
-    return next((call for call in calls if any(is_op(call, name) for name in names)), None)
+    return next((call for call in calls if is_op(call, *names)), None)
 
 
 def _gaining(function: Function) -> tuple[int, bool]:
