@@ -97,9 +97,9 @@ def is_float_product(call: Expr | None) -> bool:
 def is_batched(call: Expr | None) -> bool:
     """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
     bytes, and of signed ones or what they are from 128 on."""
-    if is_op(call, batch_matmul.FLOAT_BATCH_DENSE):
+    if is_op(call, names.QNN_FLOAT_BATCH_DENSE):
         return True
-    if not is_op(call, batch_matmul.BATCH_DENSE):
+    if not is_op(call, names.QNN_BATCH_DENSE):
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)

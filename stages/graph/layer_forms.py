@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from stages.dialect import names
-from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.names import LEVEL_LINEAR
 from stages.dialect.numerators import factor, numerators
@@ -68,7 +67,7 @@ def problems_of(call: Call, weight: Array | None) -> set[Problem]:
     Layers that may be computed on stored bits, and all of levels, have candidates of their own
     widths, on bytes too: sums of fewer bits have room for more products.
     """
-    if is_op(call, BATCH_DENSE):
+    if is_op(call, names.QNN_BATCH_DENSE):
         return {BYTES}
     if not is_linear(call):
         return set()

@@ -49,7 +49,6 @@ from stages.numerics.rescale import table
 
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
-QUANTIZE = rule_names.QNN_QUANTIZE_LINEAR
 INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -86,7 +85,11 @@ class LegalizeProducts(Pass):
         if self._is_moved(binding):
             origin = call.args[0]
             return remap(call, {origin: self._rebased(origin)})
-        if self.divides_by_products and is_op(call, QUANTIZE) and self._rounds_alike(call):
+        if (
+            self.divides_by_products
+            and is_op(call, rule_names.QNN_QUANTIZE_LINEAR)
+            and self._rounds_alike(call)
+        ):
             attrs = {**attributes(call), "rounds_alike": True}
             return quantize_linear(*map(self.remapped, call.args), **attrs)
         return None
