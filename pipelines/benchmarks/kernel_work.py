@@ -14,8 +14,9 @@ from pipelines.benchmarks.loaded_program import Steps, loaded
 from pipelines.benchmarks.peaks import least_seconds
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels import operator_names
 from stages.kernels.operation_counts import macs_of
-from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import transform_for
 
@@ -78,5 +79,5 @@ def _work(call: Call) -> Work | None:
         if signature.is_transformed:
             saved = transform_for(attrs["strides"], attrs["tile"]).saved
         return Work(tiled if is_tiled else signature.family, macs, terms, saved)
-    how = "mac8" if is_op(call, DEPTHWISE_CONVOLUTION) else "plain"
+    how = "mac8" if is_op(call, operator_names.QNN_PACKED_DEPTHWISE) else "plain"
     return Work(how, macs, 0) if macs else None

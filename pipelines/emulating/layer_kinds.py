@@ -9,8 +9,9 @@ from typing import Any
 from stages.dialect import names
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels import operator_names
 from stages.kernels.operation_counts import macs_of
-from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.packed_conv2d import is_convolution
 
 FIRST, DEPTHWISE, DENSE = "first convolution", "depthwise", "dense"
 ATTENTION, OTHER, RUNTIME = "attention", "add, pool and others", "runtime"
@@ -63,7 +64,7 @@ def _products(function: Any) -> Iterator[tuple[str, int]]:
             continue
         attrs = attributes(call) if is_convolution(call) else {}
         if (
-            is_op(call, DEPTHWISE_CONVOLUTION)
+            is_op(call, operator_names.QNN_PACKED_DEPTHWISE)
             or attrs.get("groups", 1) == attrs.get("channels", (0,))[0]
         ):
             yield DEPTHWISE, macs

@@ -21,7 +21,7 @@ from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, stated
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
-from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
+from stages.graph.composites import DEPTHWISE, PLAIN, POOL_KINDS
 from stages.kernels import packed_edges
 from stages.kinds import Array
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -117,7 +117,7 @@ class Composite:
             return self._sums(self.plan)
         if is_op(call, names.QNN_THRESHOLD):
             return self.builder.emit(self._levels(call), "v")
-        if str(call.op.name) in POOLS:
+        if str(call.op.name) in POOL_KINDS:
             pooled = Call(call.op, [self._read(call.args[0])], call.attrs)
             return self._shaped(self.builder.emit(pooled, "pooled"), binding.var)
         arguments = [remap(a, {v: self._value(v) for v in variables_in(a)}) for a in call.args]

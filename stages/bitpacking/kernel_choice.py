@@ -12,11 +12,12 @@ from stages.bitpacking.edge_layouts import images, layout_of, nhwc
 from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, operand_levels
 from stages.dialect.padding import Padding, byte_around
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
-from stages.graph.composites import ON_BITS, is_batched, is_float_product
+from stages.graph.composites import is_batched, is_float_product
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import PHASES, POLYPHASE_GAIN, Geometry
 from stages.kernels.kernel_candidates import KernelCandidate, from_table
@@ -61,7 +62,7 @@ def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str,
     return {
         one.name: subject_of(one, offers, phased)
         for one in layers.values()
-        if str(one.call.op.name) not in ON_BITS
+        if str(one.call.op.name) not in names.BIT_LINEAR
     }
 
 
@@ -123,7 +124,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Sub
     )
     problem, offered = _offered(layer, geometry, offers)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    if is_float_product(call) or str(call.op.name) in ON_BITS:
+    if is_float_product(call) or str(call.op.name) in names.BIT_LINEAR:
         return subject
     if is_batched(call):
         return min((subject, *_padded(subject)), key=_least)

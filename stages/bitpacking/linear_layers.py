@@ -9,8 +9,8 @@ import numpy as np
 
 from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
 from stages.bitpacking.edge_layouts import nhwc
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of
-from stages.dialect.names import PERMUTE_DIMS, QNN_QUANTIZE
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
@@ -20,12 +20,9 @@ from stages.layer_options import Algorithm, Packing
 from stages.nodes import Call, Var, VarBinding
 from stages.options import LegalizeOptions
 
-LINEAR = tuple(
-    f"{algorithm}{name}"
-    for algorithm in ("", "bitserial_", "lookup_")
-    for name in ("conv2d", "dense")
-)
-FUSED = {PERMUTE_DIMS, QNN_QUANTIZE}
+LINEAR = tuple(name.removeprefix(names.PREFIX) for name in names.LEVEL_LINEAR)
+"""Linear layers of integers, by their names in composites."""
+FUSED = {names.PERMUTE_DIMS, names.QNN_QUANTIZE}
 """Operators that a pass over an input image may consist of."""
 
 

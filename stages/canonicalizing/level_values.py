@@ -73,7 +73,7 @@ def _is_of_levels(expr: Expr) -> bool:
     """Whether an operator is one of levels by its name, or marked as one."""
     if isinstance(expr, Call) and is_op(expr, QNN_THRESHOLD):
         return bool(attributes(expr).get("of_levels", False))
-    return is_level_layer(expr) or any(is_op(expr, name) for name in OF_LEVELS)
+    return is_level_layer(expr) or is_op(expr, *OF_LEVELS)
 
 
 def _is_float(variable: Var) -> bool:
@@ -126,7 +126,7 @@ class _Floats:
             if str(call.op.name).endswith(PRODUCTS):
                 self.products.add(variable)
             return
-        is_moved = any(is_op(call, name) for name in MOVED)
+        is_moved = is_op(call, *MOVED)
         is_transposed = is_op(call, names.PERMUTE_DIMS)
         is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import te
 
-from stages.dialect import names
 from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.float_linear import float64_of
 from stages.dialect.registry import register
@@ -20,7 +19,6 @@ from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import Scalar, Tensor, TensorType
 
-BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
 BYTE_POINT = ZeroPoint.of(128)
 """Zero point of unsigned weights: less it, they are signed bytes."""
 

@@ -90,7 +90,7 @@ QNN_FROM_FLOAT16 = f"{PREFIX}from_float16"
 QNN_RESUM = f"{PREFIX}resum"
 
 INTEGER_LINEAR = (QNN_CONV2D, QNN_DENSE)
-"""Linear layers of integers for which no algorithm was chosen yet."""
+"""Linear layers of integers, with bytes or without an algorithm yet."""
 BIT_LINEAR = (QNN_BITSERIAL_CONV2D, QNN_BITSERIAL_DENSE, QNN_LOOKUP_CONV2D, QNN_LOOKUP_DENSE)
 """The same with an algorithm for few bits: popcounts of bit planes, or look-ups."""
 LEVEL_LINEAR = (*INTEGER_LINEAR, *BIT_LINEAR)

@@ -28,20 +28,11 @@ TILES = "tiles"
 """That of a function that transforms images for Winograd's products."""
 MATRICES = "matrices"
 """That of a function that packs weights which are computed."""
-LINEAR = (names.QNN_CONV2D, names.QNN_DENSE)
-"""Convolutions and matrix products of levels or bytes, whatever computes them."""
-ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
-"""Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = (names.QNN_FLOAT_CONV2D, names.QNN_FLOAT_DENSE, batch_matmul.FLOAT_BATCH_DENSE)
-"""Products of floats for micro-kernels."""
-
-POOLS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
+POOL_KINDS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
 MOVED = (names.PERMUTE_DIMS, names.RESHAPE)
 """Operators that only say where values are."""
-RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
-
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
 """Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,
@@ -81,12 +72,12 @@ def pad_of(function: Function) -> Any:
 
 def is_linear(expr: object) -> TypeGuard[Call]:
     """Whether an expression is a convolution or matrix product of levels or bytes."""
-    return any(is_op(expr, name) for name in LINEAR)
+    return is_op(expr, *names.INTEGER_LINEAR)
 
 
 def is_reshape(expr: Expr) -> bool:
     """Whether an expression names the memory of another tensor anew."""
-    return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in RESHAPES
+    return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in names.RESHAPES
 
 
 def is_of_levels(function: Function) -> bool:
@@ -101,15 +92,15 @@ def has_own(call: Call) -> bool:
 
 def is_float_product(call: Expr | None) -> bool:
     """Whether an expression is a product of floats for a micro-kernel."""
-    return str(getattr(getattr(call, "op", None), "name", "")) in ON_FLOATS
+    return str(getattr(getattr(call, "op", None), "name", "")) in names.FLOAT_LINEAR
 
 
 def is_batched(call: Expr | None) -> bool:
     """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
     bytes, and of signed ones or what they are from 128 on."""
-    if is_op(call, batch_matmul.FLOAT_BATCH_DENSE):
+    if is_op(call, names.QNN_FLOAT_BATCH_DENSE):
         return True
-    if not is_op(call, batch_matmul.BATCH_DENSE):
+    if not is_op(call, names.QNN_BATCH_DENSE):
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
@@ -122,7 +113,7 @@ def is_product(call: Expr) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
     if is_float_product(call) or is_batched(call):
         return True
-    if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
+    if str(getattr(getattr(call, "op", None), "name", "")) in names.BIT_LINEAR:
         return True
     if not has_kernel_form(call) or attributes(call)["weight_zero_point"]:
         return False

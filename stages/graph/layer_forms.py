@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Literal
 
 from stages.dialect import names
-from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, is_op, operand_levels, shape_of
 from stages.dialect.levels import Levels
 from stages.dialect.names import LEVEL_LINEAR
@@ -41,9 +40,7 @@ ON_ITS_OWN = "it multiplies every channel on its own"
 
 def is_level_layer(expr: Expr) -> bool:
     """Whether an expression is a linear layer between simulated quantizers."""
-    if not isinstance(expr, Call) or not any(is_op(expr, name) for name in LEVEL_LINEAR):
-        return False
-    return bool(attributes(expr).get("of_levels", False))
+    return is_op(expr, *LEVEL_LINEAR) and bool(attributes(expr).get("of_levels", False))
 
 
 def form_of(call: Call, weight: Array | None) -> Form | None:
@@ -69,7 +66,7 @@ def problems_of(call: Call, weight: Array | None) -> set[Problem]:
     Layers that may be computed on stored bits, and all of levels, have candidates of their own
     widths, on bytes too: sums of fewer bits have room for more products.
     """
-    if is_op(call, BATCH_DENSE):
+    if is_op(call, names.QNN_BATCH_DENSE):
         return {BYTES}
     if not is_linear(call):
         return set()

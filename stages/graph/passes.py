@@ -1,20 +1,8 @@
 """The base of all passes, which rewrite a model's `main` binding by binding.
 
-How to write a pass:
-
-1. Derive a class from `Pass`. Its name says what it does, verb and object (`SinkReshapes`), and its
-   file has that name. The docstring of the file shows the graph before `->` after.
-2. Write `rewrite`. It gets one binding of the old `main` and returns the expression that takes its
-   place, over new variables (`read` gives the new variable for an old one), or None, and the
-   binding is copied. Further bindings are emitted in front of it (`self.builder.emit`).
-3. What a rewrite has to know of the whole graph is read in `__init__`, from `self.main` and
-   `self.constants`. What a rewrite learns for later ones is kept on the pass: bindings come in
-   order, each behind those that it reads.
-4. Leave the rest to `run`: inputs, outputs, tensors, copies, and what nothing reads any more.
-5. Add a row to the table in the stage's `__init__.py` (`PassRow`): what the pass does, and why it
-   stands where it stands.
-6. Test it by running it: the interpreter (`stages.graph.interpret`) gives the same before and
-   after.
+A pass derives from `Pass` and says in `rewrite` what becomes of one binding. All else is done here:
+the walk, the copies, inputs, tensors, and what nothing reads any more. The page of this room
+(`stages/graph/README.md`) has the steps: the table, the test, and how a broken pass is found.
 
 A pass changes no result but where its row says so, keeps the names of layers, and gives the same
 model for the same model. One that finds nothing to do copies, or says so (`is_needed`).

@@ -10,7 +10,7 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.dialect.names import PREFIX
 from stages.kernels import operator_names
-from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.packed_conv2d import is_convolution
 from stages.nodes import Call
 
 _OUTPUT_AXIS = {
@@ -30,7 +30,7 @@ def macs_of(call: Call) -> int:
         channels, outputs = attrs["channels"]
         taps = attrs["rows"] * attrs["window"][1] * channels // attrs.get("groups", 1)
         return int(taps * outputs * prod(shape_of(call.ty)[:3]))
-    if is_op(call, DEPTHWISE_CONVOLUTION):
+    if is_op(call, operator_names.QNN_PACKED_DEPTHWISE):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[-1]
         return int(prod(attributes(call)["window"]) * channels * pixels)
     axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)

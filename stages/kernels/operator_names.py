@@ -16,3 +16,6 @@ QNN_DIRECT_DENSE = f"{PREFIX}direct_dense"
 QNN_PACKED_CONV2D = f"{PREFIX}packed_conv2d"
 QNN_PACKED_WINOGRAD = f"{PREFIX}packed_winograd"
 QNN_PACKED_DEPTHWISE = f"{PREFIX}packed_depthwise"
+
+PACKED_CONVOLUTIONS = (QNN_PACKED_CONV2D, QNN_PACKED_WINOGRAD, QNN_PACKED_DEPTHWISE)
+"""Operators whose sums a micro-kernel computes, or vectors around taps that lie side by side."""

@@ -28,8 +28,6 @@ from stages.nodes import Call, Expr, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
-CONVOLUTION, WINOGRAD = operator_names.QNN_PACKED_CONV2D, operator_names.QNN_PACKED_WINOGRAD
-DEPTHWISE_CONVOLUTION = operator_names.QNN_PACKED_DEPTHWISE
 WEIGHTS_RANK = 4
 """Of weights for all images: blocks of channels, planes, words, channels. Where every image has
 its own, there is an axis more in front."""
@@ -45,7 +43,7 @@ def stored_row(y: Any, height: Any, phases: int) -> Any:
 
 def is_convolution(call: Expr) -> bool:
     """Whether a call is of an operator whose sums a micro-kernel of a signature computes."""
-    return is_op(call, CONVOLUTION) or is_op(call, WINOGRAD)
+    return is_op(call, operator_names.QNN_PACKED_CONV2D, operator_names.QNN_PACKED_WINOGRAD)
 
 
 def reads_of(attrs: Attrs, signature: KernelSignature) -> tuple[int, ...]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import partial
 
 from hw.profile import Hardware
-from stages.dialect import batch_matmul
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import LINEAR, ON_FLOATS, is_float_product, is_linear
+from stages.graph.composites import is_float_product, is_linear
 from stages.graph.layer_forms import form_of, is_level_layer
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.kernels.workloads import Subject
@@ -29,7 +29,7 @@ from stages.options import LegalizeOptions
 
 __all__ = ["check", "passes", "run", "subjects"]
 
-NAMED = (*LINEAR, *ON_FLOATS, batch_matmul.BATCH_DENSE)
+NAMED = (*names.INTEGER_LINEAR, *names.FLOAT_LINEAR, names.QNN_BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
 
 

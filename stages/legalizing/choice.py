@@ -168,9 +168,9 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """
     if any(layer.obstacle for layer in readers):
         return None
-    candidates = [layer.workload(layer.problem.name) for layer in readers]
+    workloads = [layer.workload(layer.problem.name) for layer in readers]
     offered = [layer.offered(offers) for layer in readers]
-    costs = list(map(_costs, candidates, offered))
+    costs = list(map(_costs, workloads, offered))
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if len(set(own)) == 1:
         return None
@@ -181,7 +181,7 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
         "mac8" in totals
-        and (phased := _in_phases(candidates, offered)) < POLYPHASE_GAIN * totals["mac8"]
+        and (phased := _in_phases(workloads, offered)) < POLYPHASE_GAIN * totals["mac8"]
     ):
         totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
@@ -198,11 +198,11 @@ def _table_line(layer: Layer, offers: Sequence[KernelCandidate]) -> float:
 
 
 def _in_phases(
-    candidates: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]
+    workloads: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]
 ) -> float:
     """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""
     total = 0.0
-    for work, offers in zip(candidates, offered, strict=True):
+    for work, offers in zip(workloads, offered, strict=True):
         if (geometry := work.geometry.as_polyphase) is None:
             return inf
         total += _costs(replace(work, geometry=geometry), offers).get("mac8", inf)

@@ -27,7 +27,7 @@ from stages.dialect.padding import Padding
 from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import has_own, is_linear
+from stages.graph.composites import MOVED, has_own, is_linear
 from stages.graph.layer_forms import (
     ON_ITS_OWN,
     fits_bytes,
@@ -51,9 +51,6 @@ from stages.numerics.rescale import table
 
 ARM = ("aarch64", "armv7")
 """Architectures whose processors had rather multiply than divide."""
-QUANTIZE = rule_names.QNN_QUANTIZE_LINEAR
-MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
-"""Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -90,7 +87,11 @@ class LegalizeProducts(Pass):
         if self._is_moved(binding):
             origin = call.args[0]
             return remap(call, {origin: self._rebased(origin)})
-        if self.divides_by_products and is_op(call, QUANTIZE) and self._rounds_alike(call):
+        if (
+            self.divides_by_products
+            and is_op(call, rule_names.QNN_QUANTIZE_LINEAR)
+            and self._rounds_alike(call)
+        ):
             attrs = {**attributes(call), "rounds_alike": True}
             return quantize_linear(*map(self.remapped, call.args), **attrs)
         return None
@@ -110,7 +111,7 @@ class LegalizeProducts(Pass):
         These want them unsigned, which is done in front of that, where they are computed.
         """
         call, readers = binding.value, [b.value for b in self.readers.get(binding.var, [])]
-        if not any(is_op(call, name) for name in MOVES) or dtype_of(call.ty) != "int8":
+        if not is_op(call, *MOVED) or dtype_of(call.ty) != "int8":
             return False
         is_inside = binding.var not in outputs_of(self.main) and bool(readers)
         return is_inside and all(map(self._takes_bytes, readers))

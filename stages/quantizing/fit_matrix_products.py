@@ -26,6 +26,7 @@ from stages.dialect import batch_matmul, integer, names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of
+from stages.graph.composites import MOVED
 from stages.graph.passes import Pass
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.rebase import SHIFT, rebase
@@ -35,7 +36,6 @@ from stages.nodes import Call, Expr, Var, VarBinding
 from stages.quantizing.nhwc_layers import before_integers
 
 BYTES = ("int8", "uint8")
-MOVES = (names.PERMUTE_DIMS, names.RESHAPE)
 LEAST = 8
 """Columns of a product, and terms of its sums, at least: kernels compute blocks of 32, by words."""
 MOST_DEPTH = 1 << 14
@@ -87,7 +87,7 @@ class FitMatrixProducts(Pass):
         """Bytes less a zero point that a variable is, moved about or not; None if it is none."""
         moves = []
         call: Any = self.calls.get(variable)
-        while any(is_op(call, name) for name in MOVES) or _is_idle(call):
+        while is_op(call, *MOVED) or _is_idle(call):
             if not _is_idle(call):
                 moves.append(call)
             call = self.calls.get(call.args[0])

@@ -25,10 +25,6 @@ from stages.kinds import Array
 from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_layers import window_sum2d
 
-MAXIMUM = names.MAX_POOL2D
-POOLS = (MAXIMUM, names.AVG_POOL2D)
-"""Operators that give one value for a window of neighbours."""
-
 
 def is_convolution(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a float convolution that is made one of channels last."""
@@ -113,7 +109,7 @@ def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
         "strides": [int(n) for n in call.attrs.strides],
         "padding": [int(n) for n in call.attrs.padding],
     }
-    if is_op(call, MAXIMUM):
+    if is_op(call, names.MAX_POOL2D):
         return integer.max_pool2d(data, **sizes)
     sums = window_sum2d(data, accumulator="float64", **sizes)
     if bool(call.attrs.count_include_pad):
@@ -136,7 +132,7 @@ def _counts(
 
 def is_pool(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a pool over neighbours in a float image."""
-    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in POOLS:
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in names.POOLS:
         return False
     if not _is_float(expr):
         return False

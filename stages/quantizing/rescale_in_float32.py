@@ -42,9 +42,6 @@ from stages.quantizing.rescalings import (
     searched,
 )
 
-ADD = rule_names.QNN_TFLITE_ADD
-SUM = rule_names.QNN_QLINEAR_ADD
-TABLE = rule_names.QNN_TABLE
 FAR = np.iinfo(np.int32).max - TRIES
 """What sums, and the distance between them, are less than."""
 NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
@@ -62,9 +59,9 @@ class RescaleInFloat32(Pass):
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """An operator in float32."""
         call, name = binding.value, str(binding.var.name)
-        if is_op(call, ADD):
+        if is_op(call, rule_names.QNN_TFLITE_ADD):
             return self._addition(call, name)
-        if is_op(call, TABLE):
+        if is_op(call, rule_names.QNN_TABLE):
             return self._shift(call, name)
         rescaling = RESCALINGS.get(str(getattr(getattr(call, "op", None), "name", "")))
         if rescaling is None or attributes(call)["dtype"] not in BYTES:
@@ -159,10 +156,10 @@ def _ratios(attrs: Mapping[str, Any]) -> tuple[Array, Array, Array] | None:
     """What `qlinear_add` takes to be `tflite_add` for all pairs of bytes; None if it cannot be."""
     first, last = limits(attrs["dtype"])
     lhs, rhs = np.ix_(*2 * [np.arange(first, last + 1).astype(attrs["dtype"])])
-    wanted = ARITHMETIC[ADD](NUMPY, lhs, rhs, **attrs)
+    wanted = ARITHMETIC[rule_names.QNN_TFLITE_ADD](NUMPY, lhs, rhs, **attrs)
     bounds = _bounds_of_sum(attrs)
     for candidate in _candidates(attrs, bounds["offset"]):
-        found = ARITHMETIC[SUM](NUMPY, lhs, rhs, *candidate, **bounds)
+        found = ARITHMETIC[rule_names.QNN_QLINEAR_ADD](NUMPY, lhs, rhs, *candidate, **bounds)
         if np.array_equal(found, wanted):
             return candidate
     return None

@@ -31,7 +31,6 @@ from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
 
 _HINT = "leave floats out of the recipe"
-PAD = names.PAD
 
 
 def _is_rounded(expr: Expr) -> bool:
@@ -80,7 +79,7 @@ class RoundToHalves(Pass):
             if self._takes(binding.value):
                 variable = binding.value.args[0]
                 origin: Any = self.bound[variable].value if variable in self.bound else None
-                if is_op(origin, PAD) and all(map(self._takes, readers[variable])):
+                if is_op(origin, names.PAD) and all(map(self._takes, readers[variable])):
                     self.pads.add(variable)
                     variable = origin.args[0]
                 found.add(variable)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import relax
 
-from stages.dialect import batch_matmul, names
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph.bindings import variables_in
@@ -24,8 +24,8 @@ from stages.nodes import Call, Expr, Var, VarBinding
 OF_ROWS = (
     names.QNN_DENSE,
     names.QNN_FLOAT_DENSE,
-    batch_matmul.BATCH_DENSE,
-    batch_matmul.FLOAT_BATCH_DENSE,
+    names.QNN_BATCH_DENSE,
+    names.QNN_FLOAT_BATCH_DENSE,
 )
 """Products whose results are rows."""
 

@@ -17,8 +17,9 @@ from math import prod
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels import operator_names
 from stages.kernels.geometry import tile_count
-from stages.kernels.packed_conv2d import CONVOLUTION, DEPTHWISE_CONVOLUTION, WEIGHTS_RANK, WINOGRAD
+from stages.kernels.packed_conv2d import WEIGHTS_RANK
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import calls_a_run, transform_for
 from stages.kernels.workloads import schedule_of, shape_name
@@ -67,15 +68,14 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
 
 def _main(function: Function) -> Call | None:
     """The convolution of a composite, depthwise or not; None where it has none."""
-    names = CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION
     calls = (binding.value for binding in bindings_of(function))
-    return next((call for call in calls if any(is_op(call, name) for name in names)), None)
+    return next((call for call in calls if is_op(call, *operator_names.PACKED_CONVOLUTIONS)), None)
 
 
 def _gaining(function: Function) -> tuple[int, bool]:
     """Products of a composite, with those of padding, and whether their kernel would gain much."""
     call = _main(function)
-    if call is None or is_op(call, DEPTHWISE_CONVOLUTION):
+    if call is None or is_op(call, operator_names.QNN_PACKED_DEPTHWISE):
         return 0, False
     weights = call.args[1].ty
     signature = parse_signature(attributes(call)["signature"])
@@ -92,7 +92,7 @@ def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     call = _main(function)
     if call is None:
         return {"order": ORDERS[0], "spread": 0.0}
-    if is_op(call, DEPTHWISE_CONVOLUTION):
+    if is_op(call, operator_names.QNN_PACKED_DEPTHWISE):
         # A few rows of the image fit the cache, and its lines hold several blocks.
         return {"order": "blocks_inner", "spread": 0.0}
     data, weights, _ = call.args

@@ -16,7 +16,7 @@ from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.dialect.batch_matmul import BATCH_DENSE
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_float_product, is_linear
@@ -125,7 +125,7 @@ def _problems(model: Model) -> set[Problem]:
     calls = [b.value for b in bindings_of(model.module["main"]) if isinstance(b.value, Call)]
     found = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in calls if is_float_product(c)}
     for call in calls:
-        if is_linear(call) or is_op(call, BATCH_DENSE):
+        if is_linear(call) or is_op(call, names.QNN_BATCH_DENSE):
             found |= problems_of(call, model.params.get(str(call.args[1].name)))
     return found
 

@@ -17,7 +17,6 @@ from stages.nodes import Call
 from stages.numerics import rule_names
 from stages.packaging.emitting.register_lut import has_register_lut
 
-TABLE = rule_names.QNN_TABLE
 PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
 """Parts of an instruction set that look bytes up."""
 ENTRIES = 16
@@ -38,7 +37,7 @@ def lut_name(dtype: str, count: int) -> str:
 
 def is_byte_valued(call: Call) -> bool:
     """Whether an expression is a function of one byte whose values are bytes."""
-    return is_op(call, TABLE) and dtype_of(call.ty) in BYTES
+    return is_op(call, rule_names.QNN_TABLE) and dtype_of(call.ty) in BYTES
 
 
 def lut_text(isa: Isa, dtype: str, count: int) -> Text:

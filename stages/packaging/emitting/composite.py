@@ -14,14 +14,11 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.names import PERMUTE_DIMS
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
+from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOL_KINDS, PRODUCTS
 from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import (
-    CONVOLUTION,
-    DEPTHWISE_CONVOLUTION,
     WEIGHTS_RANK,
-    WINOGRAD,
     is_convolution,
 )
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -55,7 +52,12 @@ class Composite:
     @cached_property
     def main_or_none(self) -> Call | None:
         """The convolution or pool; None for a composite that is elementwise."""
-        names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOLS)
+        names = (
+            operator_names.QNN_PACKED_CONV2D,
+            operator_names.QNN_PACKED_WINOGRAD,
+            operator_names.QNN_PACKED_DEPTHWISE,
+            *POOL_KINDS,
+        )
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property
@@ -77,7 +79,7 @@ class Composite:
     @property
     def has_micro_kernel(self) -> bool:
         """Whether one computes the sums, those of every channel on its own included."""
-        return self.is_convolution or is_op(self.main_or_none, DEPTHWISE_CONVOLUTION)
+        return self.is_convolution or is_op(self.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property
     def reads_floats(self) -> bool:
@@ -202,7 +204,7 @@ class Layer:
     @property
     def is_winograd(self) -> bool:
         """Whether it multiplies transformed images."""
-        return is_op(self.composite.main_or_none, WINOGRAD)
+        return is_op(self.composite.main_or_none, operator_names.QNN_PACKED_WINOGRAD)
 
     @property
     def is_tiled(self) -> bool:
@@ -212,13 +214,13 @@ class Layer:
     @property
     def is_depthwise(self) -> bool:
         """Whether every channel is convolved on its own, by taps side by side."""
-        return is_op(self.composite.main_or_none, DEPTHWISE_CONVOLUTION)
+        return is_op(self.composite.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property
     def has_pool(self) -> bool:
         """Whether it begins with a pool."""
         main = self.composite.main_or_none
-        return main is not None and str(main.op.name) in POOLS
+        return main is not None and str(main.op.name) in POOL_KINDS
 
     @property
     def gives_blocks_of_levels(self) -> bool:

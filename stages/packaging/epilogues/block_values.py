@@ -19,11 +19,10 @@ from stages.dialect.numbers import MAGIC
 from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels import operator_names
-from stages.kernels.packed_conv2d import CONVOLUTION
 from stages.nodes import Call, Var, VarBinding
 from stages.packaging.epilogues.block_vectors import HALF, MOST, BlockVectors, packing
 from stages.packaging.epilogues.outputs import SAME
-from stages.packaging.epilogues.threshold_counts import FEW, THRESHOLD
+from stages.packaging.epilogues.threshold_counts import FEW
 
 ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
 """Types of tensors as LLVM names them."""
@@ -54,9 +53,9 @@ class BlockValues(BlockVectors):
         self.biased = biased
         self.values: dict[Any, BlockValue] = {}
         self._operators: dict[str, Callable[[Any], BlockValue]] = {
-            CONVOLUTION: self._sums,
+            operator_names.QNN_PACKED_CONV2D: self._sums,
             operator_names.QNN_FROM_BYTES: self._from_bytes,
-            THRESHOLD: self._threshold,
+            names.QNN_THRESHOLD: self._threshold,
             names.QNN_REQUANTIZE: self._requantize,
             names.QNN_SATURATE: self._saturate,
             names.QNN_ADD: self._add,

@@ -23,14 +23,13 @@ from stages.dialect.numbers_tir import TIR
 from stages.dialect.processor import clips_integers
 from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError
-from stages.graph.composites import POOLS
+from stages.graph.composites import POOL_KINDS
 from stages.kernels import operator_names
 from stages.nodes import Buffer, Call, Index, Scalar, Var
 from stages.packaging.emitting.addressing import border_class
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.epilogues.outputs import SAME, Position, halo_of, is_moved_only
 from stages.packaging.epilogues.threshold_counts import (
-    THRESHOLD,
     ChannelThresholds,
     comparable,
     count_of,
@@ -99,7 +98,7 @@ class Elements:
         if self.composite.reads_floats:
             values[self.composite.parameters[0]] = Computed(raw)
         for variable, call in self.composite.calls.items():
-            if is_op(call, THRESHOLD):
+            if is_op(call, names.QNN_THRESHOLD):
                 values[variable] = self._level(variable, call, values, at, precomputed, lane)
             else:
                 values[variable] = self._value(call, values, at, raw)
@@ -111,7 +110,7 @@ class Elements:
     def thresholds(self) -> Mapping[Var, Call]:
         """Variable → the operator that counts thresholds for it."""
         calls = self.composite.calls.items()
-        return {variable: call for variable, call in calls if is_op(call, THRESHOLD)}
+        return {variable: call for variable, call in calls if is_op(call, names.QNN_THRESHOLD)}
 
     @cached_property
     def reaches(self) -> Mapping[Var, int]:
@@ -165,7 +164,7 @@ class Elements:
 
     def _sum(self, call: Call, at: Position, raw: Scalar) -> Scalar:
         """What the main operator gives, from its raw sum."""
-        if self.of.reads.preloads_bias or str(call.op.name) in POOLS:
+        if self.of.reads.preloads_bias or str(call.op.name) in POOL_KINDS:
             return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]

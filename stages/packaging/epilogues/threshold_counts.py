@@ -23,7 +23,6 @@ from stages.dialect.numbers_tir import TIR
 from stages.nodes import Buffer, Call, Index, Scalar
 from stages.packaging.epilogues.saturation import has_saturating_pack
 
-THRESHOLD = names.QNN_THRESHOLD
 FEW = 7
 """Up to so many thresholds are compared without a loop."""
 
@@ -51,7 +50,9 @@ class ChannelThresholds:
 
     def reached(self, call: Call, value: Scalar, flip: Scalar) -> Sequence[Any]:
         """Which of these thresholds a value reaches, by the operator's own arithmetic."""
-        found: Sequence[Scalar] = ARITHMETIC[THRESHOLD](TIR, value, self, flip, **attributes(call))
+        found: Sequence[Scalar] = ARITHMETIC[names.QNN_THRESHOLD](
+            TIR, value, self, flip, **attributes(call)
+        )
         return found
 
 

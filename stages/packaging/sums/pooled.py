@@ -7,7 +7,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, shape_of
 from stages.dialect.zero_point import AT_ZERO, ZeroPoint
-from stages.graph.composites import POOLS
+from stages.graph.composites import POOL_KINDS
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
@@ -72,7 +72,7 @@ class Pooled(Sums):
         del bodies
         _, width, channels = shape_of(self.source.args[0].ty)
         main = self.of.composite.main
-        kind, zero_point = POOLS[main.op.name], attributes(main).get("zero_point", AT_ZERO)
+        kind, zero_point = POOL_KINDS[main.op.name], attributes(main).get("zero_point", AT_ZERO)
         self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:

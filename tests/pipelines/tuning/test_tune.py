@@ -58,7 +58,9 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     assert f"{1e6 * measured['seconds']:.1f}" in done.stdout
     assert done.stdout.count(" runs ") == 1
     assert re.search(
-        r"^ +layer1.0.conv1 +Windows .* Lanes +product of floats, of bits", done.stdout, re.M
+        r"^ +layer1.0.conv1 +Windows .* ChannelVectors +linear layer of floats, of bits",
+        done.stdout,
+        re.M,
     )
     done = doit("show", f"recipe={RECIPE}", "layer=layer1.0.conf1")
     assert done.returncode == 3

@@ -9,7 +9,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.dialect import batch_matmul
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph import interpret
@@ -82,8 +82,7 @@ def bytes_for(model: Model) -> dict[str, np.ndarray[Any, Any]]:
 def is_batched(model: Model) -> bool:
     calls = [binding.value for binding in bindings_of(model.module["main"])]
     return any(
-        is_op(c, batch_matmul.BATCH_DENSE) or is_op(c, batch_matmul.FLOAT_BATCH_DENSE)
-        for c in calls
+        is_op(c, names.QNN_BATCH_DENSE) or is_op(c, names.QNN_FLOAT_BATCH_DENSE) for c in calls
     )
 
 
@@ -186,9 +185,9 @@ def test_products_stay_float32_among_halves() -> None:
     kinds = {
         str(b.value.op.name): dtype_of(b.value.args[0].ty)
         for b in bindings_of(found.module["main"])
-        if is_op(b.value, batch_matmul.FLOAT_BATCH_DENSE) or is_op(b.value, "relax.qnn.float_dense")
+        if is_op(b.value, names.QNN_FLOAT_BATCH_DENSE) or is_op(b.value, "relax.qnn.float_dense")
     }
-    assert kinds == {batch_matmul.FLOAT_BATCH_DENSE: "float32", "relax.qnn.float_dense": "bfloat16"}
+    assert kinds == {names.QNN_FLOAT_BATCH_DENSE: "float32", "relax.qnn.float_dense": "bfloat16"}
 
 
 def moving_zero_point(weight: np.ndarray[Any, Any] | None, dtype: str = "uint8") -> Model:

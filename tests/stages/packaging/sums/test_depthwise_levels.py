@@ -13,7 +13,7 @@ from stages import legalizing
 from stages.dialect.calls import attributes, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION
+from stages.kernels import operator_names
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.pipeline import algorithm, random_inputs, stages
@@ -96,7 +96,9 @@ def test_channels_are_not_multiplied_by_each_other() -> None:
     net = SourceNet((1, 33, 9, 11))
     packed = stages(net.model(separable(net)), "icelake")["bitpacking"]
     calls = [b.value for f in packed.module.functions.values() for b in bindings_of(f)]
-    windows = [attributes(c)["window"] for c in calls if is_op(c, DEPTHWISE_CONVOLUTION)]
+    windows = [
+        attributes(c)["window"] for c in calls if is_op(c, operator_names.QNN_PACKED_DEPTHWISE)
+    ]
     assert windows == [[3, 3], [3, 3]]
 
 

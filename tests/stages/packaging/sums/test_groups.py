@@ -11,7 +11,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of
-from stages.kernels.packed_conv2d import CONVOLUTION, reads_of
+from stages.kernels import operator_names
+from stages.kernels.packed_conv2d import reads_of
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from tests.stages.networks import SourceNet
@@ -58,7 +59,7 @@ def reads(model: Model, hardware: Hardware) -> list[tuple[int, ...]]:
     """What tiles read, of every convolution of a model as it is packed."""
     packed = pack(model, hardware)
     calls = [b.value for f in packed.module.functions.values() for b in bindings_of(f)]
-    attrs = [attributes(call) for call in calls if is_op(call, CONVOLUTION)]
+    attrs = [attributes(call) for call in calls if is_op(call, operator_names.QNN_PACKED_CONV2D)]
     return [reads_of(each, parse_signature(each["signature"])) for each in attrs]
 
 

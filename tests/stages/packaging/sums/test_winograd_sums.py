@@ -17,9 +17,9 @@ from stages.dialect.calls import attributes, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import TILES
+from stages.kernels import operator_names
 from stages.kernels.geometry import tile_count
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed_conv2d import WINOGRAD
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
@@ -61,7 +61,7 @@ def kernels(packed: Model) -> list[KernelSignature]:
         parse_signature(attributes(binding.value)["signature"])
         for function in packed.module.functions.values()
         for binding in bindings_of(function)
-        if is_op(binding.value, WINOGRAD)
+        if is_op(binding.value, operator_names.QNN_PACKED_WINOGRAD)
     ]
 
 
