@@ -6,6 +6,7 @@ import numpy as np
 
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
+from stages.dialect.padding import Halo
 from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.packed_conv2d import border_classes, class_count
 from stages.kernels.packing import pack_rows, raw_sums, round_up
@@ -29,13 +30,13 @@ def fold_bias(
     q: Array,
     channels: int,
     points: tuple[ZeroPoint, ZeroPoint],
-    fill: int,
+    halo: Halo,
     window: Window,
 ) -> tuple[int, Array, list[int]]:
     """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
 
     `points` are the zero points of the data and of the weights [O, KH, KW, C].
-    The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
+    The kernel computes `scale * raw` over a window of an image with a `halo`, and over `channels`
     channels, of which those behind the last are at level 0 and have stored weights 0. What is
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
@@ -47,7 +48,7 @@ def fold_bias(
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
     base = point.numerator(0) * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
-    difference = window.padding.numerator - point.numerator(fill)
+    difference = window.padding.difference(halo, point)
     counts = border(window) if difference else [0, 0, 0, 0]
     top, left, bottom, right = counts
     rows = border_classes(window.output[0], top, bottom)

@@ -15,7 +15,7 @@ from stages.bitpacking.linear_layers import Layer, layer_around, linear_name
 from stages.bitpacking.sums import most_of
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.dtypes import limits
-from stages.dialect.padding import Padding, byte_around
+from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import PLAIN, has_own
 from stages.kernels import operator_names
@@ -57,7 +57,7 @@ class DepthwisePlan:
         attrs = attributes(self.layer.call)
         place: dict[str, Any] = {"strides": attrs["strides"], "offset": self.offset}
         if self.layout is not None:
-            place["origin"] = [self.layout.halo[i] - attrs["padding"][i] for i in (0, 1)]
+            place["origin"] = self.layout.halo.origin(Padding.of(attrs).sides)
             place["output"] = list(shape_of(self.layer.call.ty)[1:3])
         bias = np.pad(self.correction, (0, -len(self.correction) % BLOCK))
         return bias, {**place, "dilation": attrs.get("dilation", [1, 1])}
@@ -89,8 +89,7 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point"]
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
-    halo, fill = Padding.of(attrs).sides, byte_around(point)
-    layout = layout_of(layer.data, "bytes", halo=halo, fill=fill, block=layer.unit)
+    layout = layout_of(layer.data, "bytes", halo=Padding.of(attrs).halo(point), block=layer.unit)
     return DepthwisePlan(layer, taps, -point.whole * _sums(q), layout=layout)
 
 

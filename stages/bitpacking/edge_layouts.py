@@ -11,6 +11,7 @@ from typing import Any, get_args
 from tvm import relax
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.padding import NO_HALO, NO_SIDES, Halo, Sides
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
 from stages.kernels.lut import ENTRIES, GROUP
@@ -22,12 +23,11 @@ from stages.kernels.signature_traits import Form
 from stages.nodes import Expr, TensorType, Var
 
 FORMS: tuple[Form, ...] = get_args(Form)
-Halo = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one edge is stored in one form; `halo` is (top, left, bottom, right)."""
+    """How one edge is stored in one form."""
 
     form: Form
     height: int
@@ -37,8 +37,7 @@ class Layout:
     """Width of a level, or of a float."""
     stored: Stored | None = None
     """What planes hold; None for other forms."""
-    halo: Halo = (0, 0, 0, 0)
-    fill: int = 0
+    halo: Halo = NO_HALO
     block: int = BLOCK
     images: int = 1
     """Images of a batch; more than one only as bytes or floats."""
@@ -70,24 +69,24 @@ class Layout:
     @property
     def bare(self) -> Layout:
         """The same without what `joined` joins: layouts that are alike so can be one."""
-        return replace(self, halo=(0, 0, 0, 0), stored=None)
+        return replace(self, halo=replace(self.halo, sides=NO_SIDES), stored=None)
 
     def joined(self, other: Layout) -> Layout:
         """What serves the readers of both: the wider halo at each side, and the planes of both."""
-        top, left, bottom, right = map(max, self.halo, other.halo)
+        top, left, bottom, right = map(max, self.halo.sides, other.halo.sides)
         # The widest of all sides need not be a multiple of the phases that each reader sees to.
         bottom += -(self.height + top + bottom) % self.phases
         right += -(self.width + left + right) % self.phases
+        halo = replace(self.halo, sides=Sides(top, left, bottom, right))
         stored = self.stored
         if stored is not None and other.stored is not None:
             stored = stored.joined(other.stored)
-        return replace(self, stored=stored, halo=(top, left, bottom, right))
+        return replace(self, stored=stored, halo=halo)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the stored tensor."""
-        top, left, bottom, right = self.halo
-        size = (self.height + top + bottom, self.width + left + right)
+        size = self.halo.sides.around(self.height, self.width)
         if self.stored is not None:
             return packed_edges.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
         is_table = self.form in ("tables", "balanced_tables")
@@ -143,7 +142,7 @@ def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
 
 def load(builder: FunctionBuilder, stored: Var, layout: Layout) -> Any:
     """Emit what gives the levels inside an edge of bytes or planes."""
-    place = {"origin": list(layout.halo[:2]), "size": [layout.height, layout.width]}
+    place = {"origin": list(layout.halo.sides[:2]), "size": [layout.height, layout.width]}
     if layout.stored is not None:
         planes = list(layout.stored.planes)
         return builder.emit(
@@ -157,27 +156,25 @@ def load(builder: FunctionBuilder, stored: Var, layout: Layout) -> Any:
 
 def _stored(value: Expr, layout: Layout) -> Any:
     """The call that writes what is stored of levels."""
-    halo = list(layout.halo)
+    sides = layout.halo.sides
     if layout.form == "floats":
-        top, left, bottom, right = halo
         more = layout.padded_channels - layout.channels
-        if not any((*halo, more)):
+        if not any((*sides, more)):
             return relax.op.reshape(value, layout.shape)
-        return relax.op.nn.pad(value, [0, 0, top, bottom, left, right, 0, more])
+        return relax.op.nn.pad(value, sides.pad_width(more))
     if (stored := layout.stored) is not None:
         inside = {"inner": stored.inner} if stored.inner else {}
         planes, sums = list(stored.planes), [list(values) for values in stored.sums]
         return packed_edges.bitpack(
-            value, **inside, halo=halo, bits=stored.bits, planes=planes, sums=sums
+            value, **inside, halo=sides, bits=stored.bits, planes=planes, sums=sums
         )
     if layout.form != "bytes":
         balanced = layout.form == "balanced_tables"
-        return packed_edges.to_tables(value, halo=halo, bits=layout.bits, balanced=balanced)
+        return packed_edges.to_tables(value, halo=sides, bits=layout.bits, balanced=balanced)
     return packed_edges.to_bytes(
         value,
-        halo=halo,
+        halo=Halo(sides, layout.halo.level ^ (SHIFT * layout.rebased)),
         channels=layout.padded_channels,
-        fill=layout.fill ^ (SHIFT * layout.rebased),
         stacked=layout.stacked,
         phases=layout.phases,
     )

@@ -30,6 +30,7 @@ from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.padding import Halo
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
@@ -200,7 +201,7 @@ def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     layout, given = plan.layout, plan.layer.actual.values()
     is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = layout.padded_channels == layout.channels and layout.stacked == 1
-    is_own = any(layout.halo) or layout.phases > 1 or layout.rebased
+    is_own = any(layout.halo.sides) or layout.phases > 1 or layout.rebased
     is_only = sum(variable.same_as(argument) for argument in given) == 1
     return layout if is_bytes and is_whole and is_own and is_only else None
 
@@ -239,7 +240,7 @@ def _pool_planes(graph: Graph, requests: dict[Var, LayoutRequests]) -> None:
             continue
         (source,) = caller.actual.values()
         if graph.readings[source] == 1:
-            halo = tuple(attributes(pool)["padding"])
+            halo = Halo(attributes(pool)["padding"])
             requests[source].layouts = [layout_of(source, "planes", BITS, halo=halo)]
 
 

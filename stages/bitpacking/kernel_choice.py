@@ -14,7 +14,8 @@ from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, operand_levels
-from stages.dialect.padding import Padding, byte_around
+from stages.dialect.padding import Padding
+from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import is_batched, is_float_product
@@ -232,10 +233,10 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     )
     lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
-        lying["fill"] = byte_around(attrs["data_zero_point"])
         lying["block"] = 1 if geometry.is_unpadded else geometry.unit
     elif kernel.is_float:
         lying["block"] = kernel.channels_per_word
-    halo = window.halo(geometry.packed_rows, geometry.phases)
+    zero_point = attrs["data_zero_point"] if kernel.form == "bytes" else AT_ZERO
+    halo = window.halo(geometry.packed_rows, geometry.phases, zero_point)
     layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)
     return LinearPlan(layer, kernel, window, geometry.groups, layout)

@@ -59,7 +59,7 @@ class Conversions:
             not self.graph.is_given(source)
             and is_whole
             and layout.is_image
-            and not any(layout.halo)
+            and not any(layout.halo.sides)
         )
 
     def to_bytes(self, source: Var, layout: Layout) -> tuple[Any, list[Any]]:

@@ -51,7 +51,7 @@ class LinearPlan:
     @property
     def origin(self) -> list[int]:
         """Where the first window begins, in a layout whose halo may be larger."""
-        return [self.layout.halo[i] - self.window.padding.sides[i] for i in (0, 1)]
+        return self.layout.halo.origin(self.window.padding.sides)
 
     def most(self, constant: Array) -> Array | None:
         """The largest size of the sums of a channel plus a constant, int64 [O]; None where the
@@ -84,7 +84,7 @@ class LinearPlan:
             self.layer.weights,
             self.layout.padded_channels,
             (attrs["data_zero_point"], attrs["weight_zero_point"]),
-            self.layout.fill,
+            self.layout.halo,
             self.window,
         )
         return bias, {"scale": scale, "border": border}

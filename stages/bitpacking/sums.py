@@ -21,10 +21,15 @@ from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
 from stages.dialect import names
-from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels
+from stages.dialect.calls import (
+    attributes,
+    dtype_of,
+    is_op,
+    operand_levels,
+    operand_numerators,
+)
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
-from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
 from stages.kinds import Array
@@ -45,23 +50,22 @@ def converts_slowly(hardware: Hardware) -> bool:
     return hardware.architecture == "aarch64" and core is not None and core.converts_slowly
 
 
-def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
+def most_of(weights: Array, ends: tuple[int, int], constant: Array) -> Array:
     """The largest size of sums, int64 [O]: of weights [O, K] times any of the numbers between the
     `ends`, plus a constant [O], or none."""
     wide = weights.reshape(len(weights), -1).astype(np.int64)
     above, below = wide.clip(min=0).sum(1), wide.clip(max=0).sum(1)
     added = constant.astype(np.int64) if len(constant) else 0
-    high = above * max(ends) + below * min(ends) + added
-    low = above * min(ends) + below * max(ends) + added
+    least, most = ends
+    high = above * most + below * least + added
+    low = above * least + below * most + added
     return np.asarray(np.maximum(np.abs(high), np.abs(low)))
 
 
 def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
     """The same for a linear operator of levels, whose weights are levels [O, ...]."""
-    data, stored = operand_levels(call)
-    # None of the activations lies outside of these.
-    ends = (*data.numerators, Padding.of(attributes(call)).numerator)
-    return most_of(stored.zero_point.numerators(weights), ends, constant)
+    _, stored = operand_levels(call)
+    return most_of(stored.zero_point.numerators(weights), operand_numerators(call), constant)
 
 
 def marks_of(

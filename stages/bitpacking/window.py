@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stages.bitpacking.edge_layouts import Halo
-from stages.dialect.padding import Padding
+from stages.dialect.padding import Halo, Padding, Sides
+from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.kernels.packing import round_up
 from stages.kernels.winograd_transforms import Transform
 
@@ -29,18 +29,22 @@ class Window:
         assert self.transform is not None, "nothing is transformed"
         return self.transform.outputs
 
-    def halo(self, stacked: int, phases: int) -> Halo:
-        """What must surround the image (top, left, bottom, right), so that the last window or
-        tile ends in it where rows are stacked, and phases are alike."""
+    def halo(self, stacked: int, phases: int, zero_point: ZeroPoint = AT_ZERO) -> Halo:
+        """What must surround the image, of bytes with a zero point or else of level 0."""
+        return replace(self.padding.halo(zero_point), sides=self._around(stacked, phases))
+
+    def _around(self, stacked: int, phases: int) -> Sides:
+        """How far that reaches: the last window or tile ends in it where rows are stacked, and
+        phases are alike."""
         top, left, bottom, right = self.padding.sides
         height, width = self.size
         if self.transform is not None:
             rows, columns = map(self.transform.reach, self.output)
-            return top, left, max(0, rows - top - height), max(0, columns - left - width)
+            return Sides(top, left, max(0, rows - top - height), max(0, columns - left - width))
         reached = (self.output[0] - 1) * self.strides[0] + round_up(self.kernel[0], stacked)
         rows = round_up(max(top + height + bottom, reached), stacked * phases)
         columns = round_up(left + width + right, phases)
-        return top, left, rows - height - top, columns - width - left
+        return Sides(top, left, rows - height - top, columns - width - left)
 
     def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
         """How a packed convolution steps over an image whose rows lie so."""

@@ -13,12 +13,14 @@ from tvm import relax
 
 from stages.dialect.dtypes import parse
 from stages.dialect.levels import Levels
+from stages.dialect.padding import Padding, as_attributes, from_attributes
 from stages.dialect.zero_point import as_attribute, from_attribute
 from stages.nodes import Call, Op, TensorType, TupleType
 
 BYTES = ("int8", "uint8")
 Attrs = Mapping[str, Any]
-"""Attributes of a call by name: numbers, texts, lists of numbers, and `ZeroPoint`s."""
+"""Attributes of a call by name: numbers, texts, lists of numbers, and the values of `zero_point.py`
+and `padding.py`."""
 
 
 class Shaped(Protocol):
@@ -38,14 +40,14 @@ class Typed(Protocol):
 
 
 def attributes(call: Call) -> dict[str, Any]:
-    """The attributes of a dialect call as plain Python values, zero points as `ZeroPoint`."""
-    plain = ((str(key), _plain(value)) for key, value in (call.attrs or {}).items())
-    return {name: from_attribute(name, value) for name, value in plain}
+    """The attributes of a dialect call as plain Python values, or as `Attrs` says."""
+    plain = {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
+    return {name: from_attribute(name, value) for name, value in from_attributes(plain).items()}
 
 
 def stated(attrs: Attrs) -> dict[str, Any]:
     """What a Relax call states of attributes: what `attributes` reads again."""
-    return {name: as_attribute(name, value) for name, value in attrs.items()}
+    return {name: as_attribute(name, value) for name, value in as_attributes(attrs).items()}
 
 
 def _plain(value: Any) -> Any:
@@ -65,6 +67,13 @@ def operand_levels(call: Call) -> tuple[Levels, Levels]:
         Levels.of_type(data, attrs["data_zero_point"]),
         Levels.of_type(weight, attrs["weight_zero_point"]),
     )
+
+
+def operand_numerators(call: Call) -> tuple[int, int]:
+    """The smallest and the largest that a product of levels may read, its padding included."""
+    data, _ = operand_levels(call)
+    numerators = (*data.numerators, Padding.of(attributes(call)).numerator)
+    return min(numerators), max(numerators)
 
 
 def is_op(expr: object, *names: str) -> TypeGuard[Call]:

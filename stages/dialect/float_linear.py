@@ -106,8 +106,7 @@ def departure_of_sums(rounded: float, layers: int) -> float:
 def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     _check(types)
     floats = [tensor_type(shape_of(kind), "float32") for kind in types]
-    kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": attrs["groups"]}
-    whole = {**kept, "dtype": "float64"}
+    whole = {"strides": attrs["strides"], "groups": attrs["groups"], "dtype": "float64"}
     return tensor_type(shape_of(infer.conv2d(floats, whole)), "float32")
 
 

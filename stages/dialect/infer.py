@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.dtypes import is_integer, limits, parse
+from stages.dialect.padding import Padding, Sides
 from stages.nodes import TensorType
 
 
@@ -35,16 +36,15 @@ def _integer(kind: TensorType, what: str) -> None:
 
 
 def _window_type(
-    data: TensorType, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs
+    data: TensorType, kernel: Sequence[int], sides: Sides, channels: int, dtype: str, attrs: Attrs
 ) -> TensorType:
     n, h, w, _ = _of_rank(data, 4, "NHWC data")
-    padding, strides = attrs["padding"], attrs["strides"]
+    padding, strides = list(sides), attrs["strides"]
     dilation = attrs.get("dilation", [1, 1])
     _require(min(dilation) >= 1, f"dilation {dilation}")
     kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    _require(len(padding) == 4, f"padding {padding}; top, left, bottom, right are expected")
     _require(min(padding) >= 0 and min(strides) >= 1, f"padding {padding}, strides {strides}")
-    top, left, bottom, right = padding
+    top, left, bottom, right = sides
     oh = output_size(h, kernel[0], strides[0], top, bottom)
     ow = output_size(w, kernel[1], strides[1], left, right)
     _require(
@@ -68,7 +68,7 @@ def conv2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
         f"data of {channels} channels, weights of {depth} channels in {groups} groups",
     )
     _require(oc % groups == 0, f"{oc} output channels cannot be split into {groups} groups")
-    return _window_type(data, (kh, kw), oc, accumulator, attrs)
+    return _window_type(data, (kh, kw), Padding.of(attrs).sides, oc, accumulator, attrs)
 
 
 FLOATS = ("float16", "float32", "float64")
@@ -114,9 +114,10 @@ def _pool(types: Sequence[TensorType], attrs: Attrs, dtype: str) -> TensorType:
     _require(len(kernel) == 2 and min(kernel) >= 1, f"a window of {kernel}")
     pairs = zip(padding, [kernel[0], kernel[1]] * 2, strict=False)
     _require(
-        all(p < k for p, k in pairs), f"padding {padding} for a window of {kernel}: some are empty"
+        all(p < k for p, k in pairs),
+        f"padding {[*padding]} for a window of {kernel}: some are empty",
     )
-    return _window_type(types[0], kernel, shape_of(types[0])[-1], dtype, attrs)
+    return _window_type(types[0], kernel, padding, shape_of(types[0])[-1], dtype, attrs)
 
 
 def max_pool2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:

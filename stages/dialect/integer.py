@@ -14,6 +14,7 @@ from stages.dialect.calls import Attrs
 from stages.dialect.convolve import convolve, pad_spatial, windows
 from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
 from stages.dialect.zero_point import ZeroPoint
@@ -26,23 +27,22 @@ def _conv2d_meaning(
     weight: Array,
     *,
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Padding,
     groups: int,
     data_zero_point: ZeroPoint,
     weight_zero_point: ZeroPoint,
-    pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
     of_levels: bool = False,
 ) -> Array:
-    """Convolution of numerators; padded positions have the numerator `pad_value`.
+    """Convolution of numerators; padded positions have that of the padding.
 
     The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
     `of_levels` says that it comes from between simulated quantizers: its data are levels that
     nothing but layers read, and what becomes of its sums are levels or floats. It changes no value.
     """
     del of_levels
-    padded = pad_spatial(data_zero_point.numerators(data), padding, pad_value)
+    padded = pad_spatial(data_zero_point.numerators(data), padding.sides, padding.numerator)
     filters = weight_zero_point.numerators(weight)
     return convolve(padded, filters, strides, groups, dilation, dtype)
 
@@ -79,7 +79,7 @@ lookup_dense = register("lookup_dense", _LINEAR, *_DENSE)(_dense_meaning)
 
 @register("max_pool2d", ["data"], infer.max_pool2d, integer_te.max_pool2d)
 def max_pool2d(
-    data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+    data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sides
 ) -> Array:
     """Maximum over windows; padded positions never win."""
     lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
@@ -92,7 +92,7 @@ def sum_pool2d(
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Sides,
     zero_point: ZeroPoint,
 ) -> Array:
     """Sum over windows with the zero point removed (an average before its division): int32."""

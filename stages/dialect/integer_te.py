@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import ZeroPoint
 from stages.nodes import Scalar, Tensor
 
@@ -22,18 +23,18 @@ def _numerator(value: Any, zero_point: ZeroPoint) -> Any:
     return zero_point.numerator(value.astype("int32"))
 
 
-def _padded(data: Tensor, padding: Sequence[int], element: Expression, outside: Any) -> Tensor:
-    """`element(data[...])` of an NHWC tensor, with `outside` around the image."""
-    top, left, bottom, right = padding
+def _padded(data: Tensor, padding: Padding, element: Expression) -> Tensor:
+    """The numerators `element(data[...])` of an NHWC tensor, with those of padding around."""
+    (top, left, _, _), outside = padding.sides, tirx.const(padding.numerator, "int32")
     n, h, w, c = data.shape
-    if not any(padding):
+    if not any(padding.sides):
         return te.compute(data.shape, lambda *i: element(data[i]), name="numerators")
 
     def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         return tirx.if_then_else(inside, element(data[b, y - top, x - left, k]), outside)
 
-    return te.compute((n, h + top + bottom, w + left + right, c), at, name="padded")
+    return te.compute((n, *padding.sides.around(h, w), c), at, name="padded")
 
 
 def conv2d(
@@ -41,11 +42,10 @@ def conv2d(
     weight: Tensor,
     *,
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Padding,
     groups: int,
     data_zero_point: ZeroPoint,
     weight_zero_point: ZeroPoint,
-    pad_value: int,
     dilation: Sequence[int] = (1, 1),
     dtype: str = "int32",
     of_levels: bool = False,
@@ -53,12 +53,7 @@ def conv2d(
     """Convolution of numerators."""
     del of_levels
     oc, kh, kw, depth = (int(extent) for extent in weight.shape)
-    padded = _padded(
-        data,
-        padding,
-        lambda q: _numerator(q, data_zero_point),
-        tirx.const(pad_value, "int32"),
-    )
+    padded = _padded(data, padding, lambda q: _numerator(q, data_zero_point))
     n, h, w, _ = padded.shape
     (sh, sw), (dh, dw) = strides, dilation
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
@@ -115,7 +110,7 @@ def _pool(
 
 
 def max_pool2d(
-    data: Tensor, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+    data: Tensor, *, kernel: Sequence[int], strides: Sequence[int], padding: Sides
 ) -> Any:
     """Maximum over windows.
 
@@ -133,7 +128,7 @@ def max_pool2d(
     def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         return data[b, inside(y, top, bottom, h), inside(x, left, right, w), k]
 
-    shape = (n, h + top + bottom, w + left + right, c)
+    shape = (n, *padding.around(h, w), c)
     return _pool(at, shape, kernel, strides, te.max, "max_pool2d")
 
 
@@ -142,13 +137,11 @@ def sum_pool2d(
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Sides,
     zero_point: ZeroPoint,
 ) -> Any:
     """Sum over windows with the zero point removed."""
-    padded = _padded(
-        data, padding, lambda q: q.astype("int32") - zero_point.whole, tirx.const(0, "int32")
-    )
+    padded = _padded(data, Padding(padding), lambda q: q.astype("int32") - zero_point.whole)
     return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 
 

@@ -110,12 +110,12 @@ def _register_with_tvm(operator: Operator) -> None:
     needed, known = _keywords(operator.meaning)
 
     def infer_type(call: Call, _builder: object) -> Type:
-        attrs = attributes(call)
-        for strange in sorted(attrs.keys() - known):
-            raise ValueError(f"qnn.{operator.name}: there is no attribute '{strange}'")
-        for missing in sorted(needed - attrs.keys()):
-            raise ValueError(f"qnn.{operator.name}: attribute '{missing}' is missing")
         try:
+            attrs = attributes(call)
+            for strange in sorted(attrs.keys() - known):
+                raise ValueError(f"there is no attribute '{strange}'")
+            for missing in sorted(needed - attrs.keys()):
+                raise ValueError(f"attribute '{missing}' is missing")
             return operator.infer([argument.ty for argument in call.args], attrs)
         except ValueError as error:
             raise ValueError(f"qnn.{operator.name}: {error}") from error

@@ -19,6 +19,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
+from stages.dialect.padding import Sides
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
 
@@ -89,10 +90,10 @@ class TransposedConvolution:
         return self.rows.stride * self.columns.stride
 
     @property
-    def padding(self) -> tuple[int, int, int, int]:
-        """Top, left, bottom, right."""
+    def padding(self) -> Sides:
+        """Rows and columns around the image; below 0 they are cut off."""
         (top, bottom), (left, right) = self.rows.pads, self.columns.pads
-        return top, left, bottom, right
+        return Sides(top, left, bottom, right)
 
     def filters(self, weights: Array) -> Array:
         """OIHW weights of the plain convolution from [C, M / groups, KH, KW], zero where none are.
@@ -127,16 +128,16 @@ class TransposedConvolution:
                 f"at most {MAX_ELEMENTS:,} are accepted"
             )
 
-    def inside(self, data: Any, first: int, emit: Emit) -> tuple[Any, list[int]]:
-        """Data without rows, its axis `first`, and columns that no output reads; the pads left."""
+    def inside(self, data: Any, first: int, emit: Emit) -> tuple[Any, Sides]:
+        """Data without rows, its axis `first`, and columns that no output reads; the sides left."""
         padding = self.padding
         if min(padding) >= 0:
-            return data, list(padding)
+            return data, padding
         extents = self.rows.extent, self.columns.extent
         begin = [max(0, -padding[axis]) for axis in (0, 1)]
         end = [extents[axis] - max(0, -padding[2 + axis]) for axis in (0, 1)]
         inner = relax.op.strided_slice(data, [first, first + 1], begin, end)
-        return emit(inner, "inside"), [max(0, pad) for pad in padding]
+        return emit(inner, "inside"), Sides(*(max(0, pad) for pad in padding))
 
     def pixels(self, value: Any, emit: Emit) -> Any:
         """What the plain convolution gives, NHWC, as the pixels that it is, those that count."""

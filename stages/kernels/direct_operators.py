@@ -29,7 +29,7 @@ Attrs = Mapping[str, Any]
 def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     kh, kw, depth, outputs = shape_of(types[1])
     weight = tensor_type((outputs, kh, kw, depth), str(types[1].dtype))
-    return infer.conv2d([types[0], weight], {**attrs, "padding": [0, 0, 0, 0]})
+    return infer.conv2d([types[0], weight], attrs)
 
 
 def _conv_expression(

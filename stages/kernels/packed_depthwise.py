@@ -55,8 +55,7 @@ def _type(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> Any:
     top, left = attrs.get("origin", [0, 0])
     data = tensor_type((*(images or [1]), height - top, width - left, channels), "uint8")
     weight = tensor_type((channels, *attrs["window"], 1), str(types[1].dtype))
-    kept = {name: attrs[name] for name in ("strides", "dilation")}
-    whole = {**kept, "padding": [0, 0, 0, 0], "groups": channels}
+    whole = {"strides": attrs["strides"], "dilation": attrs["dilation"], "groups": channels}
     n, *size, _ = shape_of(infer.conv2d([data, weight], whole))
     return tensor_type((n, *attrs.get("output", size), round_up(channels, BLOCK)), "int32")
 

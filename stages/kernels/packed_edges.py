@@ -13,6 +13,8 @@ import numpy as np
 from tvm import te, tirx
 
 from stages.dialect.calls import shape_of, storage_dtype, tensor_type
+from stages.dialect.convolve import pad_spatial
+from stages.dialect.padding import Halo, Sides
 from stages.dialect.registry import register
 from stages.kernels.lut import pack_lut
 from stages.kernels.operand_storage import WORD_BITS, Stored
@@ -31,16 +33,15 @@ Attrs = Mapping[str, Any]
 
 def _bytes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     images, h, w, _ = shape_of(types[0])
-    top, left, bottom, right = attrs["halo"]
-    stacked = attrs["stacked"]
-    size = ((h + top + bottom) // stacked, w + left + right, stacked * attrs["channels"])
+    (rows, columns), stacked = attrs["halo"].sides.around(h, w), attrs["stacked"]
+    size = (rows // stacked, columns, stacked * attrs["channels"])
     return tensor_type((images, *size) if images > 1 else size, "uint8")
 
 
 def _bytes_expression(
-    levels: Tensor, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
+    levels: Tensor, *, halo: Halo, channels: int, stacked: int, phases: int
 ) -> Any:
-    top, left, bottom, right = halo
+    top, left, *_ = halo.sides
     images, height, width, own = (int(extent) for extent in levels.shape)
 
     def at(n: Index, line: Index, x: Index, place: Index) -> Scalar:
@@ -49,34 +50,29 @@ def _bytes_expression(
         value = levels[n, y - top, x - left, c]
         if channels > own:
             value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
-        if not any(halo):
+        if not any(halo.sides):
             return value
         inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tirx.if_then_else(inside, value, tirx.const(fill, "uint8"))
+        return tirx.if_then_else(inside, value, tirx.const(halo.level, "uint8"))
 
-    rows = height + top + bottom
-    shape = (rows // stacked, width + left + right, stacked * channels)
+    rows, columns = halo.sides.around(height, width)
+    shape = (rows // stacked, columns, stacked * channels)
     if images > 1:
         return te.compute((images, *shape), at, name="to_bytes")
     return te.compute(shape, lambda *i: at(0, *i), name="to_bytes")
 
 
 @register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
-def to_bytes(
-    levels: Array, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
-) -> Array:
-    """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one image
-    without N.
+def to_bytes(levels: Array, *, halo: Halo, channels: int, stacked: int, phases: int) -> Array:
+    """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo; of one image without N.
 
     Of rows that are `stacked`, [N, Hp / stacked, Wp, stacked * channels]: the channels of a pixel,
     then those of the pixel below it (space to depth, of one axis). In `phases`, rows of equal
     number modulo so many lie together (polyphase).
     """
-    top, left, bottom, right = halo
     values = levels[..., :channels].astype(np.uint8)
     widened = np.pad(values, [(0, 0)] * 3 + [(0, channels - values.shape[3])])
-    around = [(0, 0), (top, bottom), (left, right), (0, 0)]
-    padded = np.pad(widened, around, constant_values=fill)
+    padded = pad_spatial(widened, halo.sides, halo.level)
     rows = np.arange(padded.shape[1])
     padded[:, stored_row(rows, len(rows), phases)] = padded.copy()
     result = pack_rows(padded, stacked)
@@ -91,8 +87,7 @@ def stored_of(attrs: Attrs) -> Stored:
 
 def _planes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
-    top, left, bottom, right = attrs["halo"]
-    stored, size = stored_of(attrs), (h + top + bottom, w + left + right)
+    stored, size = stored_of(attrs), attrs["halo"].around(h, w)
     return tensor_type(stored_shape(stored, size, round_up(c, WORD_BITS) // WORD_BITS), "uint32")
 
 
@@ -107,7 +102,7 @@ def stored_shape(stored: Stored, size: tuple[int, int], words: int) -> tuple[int
 def bitpack(
     levels: Array,
     *,
-    halo: Sequence[int],
+    halo: Sides,
     bits: int,
     planes: Sequence[int],
     sums: Sequence[Sequence[int]],
@@ -118,24 +113,20 @@ def bitpack(
     A plane is a truth table over levels; a sum adds up a value per level over 32 channels. With
     planes inside a pixel, `inner` words of each side by side, uint32 [1, Hp, Wp, words * CW].
     """
-    top, left, bottom, right = halo
-    padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
+    padded = pad_spatial(levels, halo, 0)[0]
     attrs = {"bits": bits, "planes": planes, "sums": sums, "inner": inner}
     return pack_activations(stored_of(attrs), padded)
 
 
 def _tables_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
-    top, left, bottom, right = attrs["halo"]
-    return tensor_type((h + top + bottom, w + left + right, 4 * round_up(c, 32)), "uint8")
+    return tensor_type((*attrs["halo"].around(h, w), 4 * round_up(c, 32)), "uint8")
 
 
 @register("to_tables", ["levels"], _tables_type)
-def to_tables(levels: Array, *, halo: Sequence[int], bits: int, balanced: bool) -> Array:
+def to_tables(levels: Array, *, halo: Sides, bits: int, balanced: bool) -> Array:
     """Levels [1, H, W, C] as uint8 [Hp, Wp, 4 * Cp]: 16 sums of every four; a halo of level 0."""
-    top, left, bottom, right = halo
-    padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
-    return pack_lut(padded, bits, bool(balanced))
+    return pack_lut(pad_spatial(levels, halo, 0)[0], bits, bool(balanced))
 
 
 def _cropped_type(types: Sequence[TensorType], attrs: Attrs) -> Any:

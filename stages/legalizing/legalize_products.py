@@ -238,9 +238,8 @@ class LegalizeProducts(Pass):
         limits, value = np.iinfo(dtype_of(data.ty)), padding.stored(point)
         if not limits.min <= value <= limits.max:
             return None
-        top, left, bottom, right = padding.sides
-        width = [0, 0, top, bottom, left, right, 0, 0]
-        return self.builder.emit(relax.op.nn.pad(data, width, pad_value=value), f"{name}.padded")
+        padded = relax.op.nn.pad(data, padding.sides.pad_width(), pad_value=value)
+        return self.builder.emit(padded, f"{name}.padded")
 
     def _bias(self, binding: VarBinding, offsets: Array) -> None:
         """Add what is known at compile time, within the bias that follows where there is one."""

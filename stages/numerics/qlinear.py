@@ -16,6 +16,7 @@ from stages.dialect import integer
 from stages.dialect.calls import shape_of
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.padding import NO_SIDES, Padding, Sides
 from stages.kinds import Array
 from stages.nodes import Var
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
@@ -37,12 +38,11 @@ def convolution(
         nhwc(to, data, layer),
         to.emit(relax.op.permute_dims(weight, [0, 2, 3, 1]), f"{layer}.ohwi"),
         strides=[int(each) for each in strides],
-        padding=[int(each) for each in padding],
+        padding=Padding(Sides.of([int(each) for each in padding])),
         dilation=[int(each) for each in dilation],
         groups=groups,
         data_zero_point=data_zero_point,
         weight_zero_point=weight_zero_point,
-        pad_value=0,
     )
     result = to.emit(call, layer)
     return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
@@ -137,7 +137,7 @@ def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid,
         nhwc(to, data, layer),
         kernel=[height, width],
         strides=[1, 1],
-        padding=[0, 0, 0, 0],
+        padding=NO_SIDES,
         zero_point=grid_in.tensor_zero_point,
     )
     size = np.float32(height * width)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
+from stages.dialect.padding import NO_PADDING, Padding, Sides
 from stages.kinds import Array
 from stages.nodes import Call
 from stages.quantizing.chain import step
@@ -19,10 +20,10 @@ INT32_LIMIT = 1 << 31
 
 @dataclass(frozen=True)
 class Geometry:
-    """Strides, padding (top, left, bottom, right) and groups of a convolution."""
+    """Strides, padding and groups of a convolution."""
 
     strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0, 0, 0)
+    padding: Padding = NO_PADDING
     groups: int = 1
 
 
@@ -34,7 +35,7 @@ def conv2d(context: Context, call: Call) -> Value:
     data, weight = context.activation(call.args[0]), context.weight(call.args[1])
     geometry = Geometry(
         tuple(int(s) for s in attrs.strides),
-        tuple(int(p) for p in attrs.padding),
+        Padding(Sides.of([int(p) for p in attrs.padding])),
         int(attrs.groups),
     )
     if data.flattened is not None or len(data.variable.ty.shape) != 4:
@@ -93,14 +94,13 @@ def _convolve(
         data.variable,
         _weight_tensor(context, weight, ohwi),
         strides=list(geometry.strides),
-        padding=list(geometry.padding),
+        padding=geometry.padding,
         groups=geometry.groups,
         data_zero_point=data.zero_point,
         weight_zero_point=weight.zero_point,
-        pad_value=0,
         of_levels=True,
     )
-    return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding), call)
+    return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding.sides), call)
 
 
 def _accumulate(

@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import shape_of
+from stages.dialect.padding import NO_SIDES
 from stages.nodes import Call
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
@@ -46,7 +47,7 @@ def mean(context: Context, call: Call) -> Value:
     if len(shape) != 4 or sorted(axes) != [2, 3]:
         raise context.no_form("a mean over other axes than height and width")
     kernel = [shape[2], shape[3]]
-    pool = {"kernel": kernel, "strides": [1, 1], "padding": [0, 0, 0, 0]}
+    pool = {"kernel": kernel, "strides": [1, 1], "padding": NO_SIDES}
     return _sum_pool(context, call, pool)
 
 

@@ -18,6 +18,7 @@ from tvm import relax
 from stages.dialect import float_linear, integer, names
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.convolve import pad_spatial, windows
+from stages.dialect.padding import Sides
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kernels import direct_operators as direct
@@ -63,11 +64,10 @@ def is_simple(call: Call) -> bool:
 
 def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
     """What a float convolution reads of an image with its channels last."""
-    top, left, bottom, right = (int(count) for count in call.attrs.padding)
-    if not any((top, left, bottom, right)):
+    sides = Sides.of([int(count) for count in call.attrs.padding])
+    if not any(sides):
         return data
-    width = [0, 0, top, bottom, left, right, 0, 0]
-    return builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
+    return builder.emit(relax.op.nn.pad(data, sides.pad_width(), pad_value=0.0), f"{name}.padded")
 
 
 def convolution(

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.calls import attributes, operand_levels
+from stages.dialect.calls import operand_levels, operand_numerators
 from stages.dialect.numbers_numpy import NUMPY
-from stages.dialect.padding import Padding
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array
 from stages.nodes import Call
@@ -129,9 +128,7 @@ def _of_channels(
 
 def bounds_of(call: Call, weight: Array) -> tuple[Array, Array]:
     """The least and the largest sum of a product's channels, int64 [C]."""
-    data, stored = operand_levels(call)
-    numbers = (*data.numerators, Padding.of(attributes(call)).numerator)
-    least, most = min(numbers), max(numbers)
+    (_, stored), (least, most) = operand_levels(call), operand_numerators(call)
     q = stored.zero_point.numerators(weight).reshape(len(weight), -1)
     up, down = (f(q, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
     return up * least + down * most, up * most + down * least

@@ -49,18 +49,18 @@ def test_a_halo_is_the_largest_padding_of_its_readers() -> None:
     second = net.op(relax.op.nn.conv2d(data, weights[1], 2, (1, 0, 0, 2)), "second")
     source_model = net.model(first, second)
     found = layouts(source_model, algorithm("bitserial"))["x.nhwc.planes"]
-    assert found.halo == (1, 1, 2, 2)
+    assert found.halo.sides == (1, 1, 2, 2)
     assert found.shape == (2, 12, 12, 1)
     packed = assert_stages_agree(source_model, options=algorithm("bitserial"))["bitpacking"]
     assert [attrs["origin"] for attrs in calls(packed, "packed_conv2d")] == [[1, 0], [0, 1]]
 
 
-@pytest.mark.parametrize(("bits", "signed", "fill"), [(8, True, 128), (8, False, 0), (3, True, 4)])
-def test_a_halo_of_bytes_holds_the_zero_point(bits: int, signed: bool, fill: int) -> None:
+@pytest.mark.parametrize(("bits", "signed", "level"), [(8, True, 128), (8, False, 0), (3, True, 4)])
+def test_a_halo_of_bytes_holds_the_zero_point(bits: int, signed: bool, level: int) -> None:
     net = SourceNet((1, 5, 6, 6))
     data = net.quant(net.x, "data", bits, 0.5, signed=signed)
     model = net.model(net.conv(data, "conv", 3, bits=8, encoding="signed"))
-    assert layouts(model)["x.nhwc.bytes"].fill == fill
+    assert layouts(model)["x.nhwc.bytes"].halo.level == level
     packed = assert_stages_agree(model)["bitpacking"]
     assert [attrs["border"] for attrs in calls(packed, "packed_conv2d")] == [[0, 0, 0, 0]]
 

@@ -7,6 +7,7 @@ import pytest
 from tvm import relax
 
 from stages.dialect import integer
+from stages.dialect.padding import NO_PADDING
 from stages.graph.builder import ModelBuilder
 from stages.importing import run
 from stages.importing.zoo import build
@@ -46,8 +47,8 @@ def test_accumulators_and_layouts_take_no_memory() -> None:
     y = m.emit(relax.op.permute_dims(x, [0, 2, 3, 1]), "nhwc")
     y = m.emit(
         integer.conv2d(
-            y, weights, strides=[1, 1], padding=[0, 0, 0, 0], groups=1,
-            data_zero_point=0, weight_zero_point=0, pad_value=0,
+            y, weights, strides=[1, 1], padding=NO_PADDING, groups=1,
+            data_zero_point=0, weight_zero_point=0,
         ),
         "sums",
     )  # fmt: skip

@@ -14,6 +14,7 @@ from hw.profile import Hardware
 from stages import legalizing, quantizing
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, shape_of
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
 from stages.graph import interpret
@@ -28,11 +29,10 @@ from tests.stages.pipeline import algorithm, assert_same, board, offers_of, rand
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
 WINDOW: dict[str, Any] = {
     "strides": [1, 1],
-    "padding": [1, 1, 1, 1],
+    "padding": Padding(Sides(1, 1, 1, 1)),
     "groups": 1,
     "data_zero_point": 0,
     "weight_zero_point": 0,
-    "pad_value": 0,
 }
 AVX512 = ("+avx2", "+avx512bw", "+avx512f", "+fma")
 

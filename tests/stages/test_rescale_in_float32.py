@@ -12,6 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import attributes
+from stages.dialect.padding import NO_PADDING
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kinds import Model
@@ -107,8 +108,8 @@ def test_results_without_a_sign_move_to_where_float32_is_most_precise() -> None:
 def _sums_of(net: Lite, x: Any, name: str, outputs: int) -> Any:
     weight = net.rng.integers(-128, 128, (outputs, 1, 1, int(x.ty.shape[-1]))).astype(np.int8)
     return integer.conv2d(
-        x, net.builder.tensor(f"{name}.weight", weight), strides=[1, 1], padding=[0] * 4, groups=1,
-        data_zero_point=3, weight_zero_point=0, pad_value=0,
+        x, net.builder.tensor(f"{name}.weight", weight), strides=[1, 1], padding=NO_PADDING,
+        groups=1, data_zero_point=3, weight_zero_point=0,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from stages.bitpacking.affine_thresholds import as_affine
 from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
 from stages.dialect import integer
 from stages.dialect.operators import OPERATORS
+from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import FunctionBuilder
 from stages.numerics.rescale import fits
@@ -148,8 +149,8 @@ def test_what_values_reach() -> None:
     weight = builder.param("weight", (2, 1, 1, 4), "int2")
     other = builder.param("other", (1, 3, 3, 2), "int8")
     call = integer.conv2d(
-        data, weight, strides=[1, 1], padding=[0, 0, 0, 0],
-        data_zero_point=0.5, weight_zero_point=0, pad_value=9, groups=1,
+        data, weight, strides=[1, 1], padding=Padding(numerator=9),
+        data_zero_point=0.5, weight_zero_point=0, groups=1,
     )  # fmt: skip
     sums = builder.emit(call, "sums")
     total = builder.emit(integer.add(sums, other, lhs_zero_point=-3, rhs_zero_point=2), "total")

@@ -26,7 +26,6 @@ from stages.importing.relax_builder import value_shape
 from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]
-_BIPOLAR = {"data_zero_point": BIPOLAR, "weight_zero_point": BIPOLAR}
 
 
 def activation(builder: MxnetBuilder, node: Node) -> Values:
@@ -60,7 +59,7 @@ def convolution(builder: MxnetBuilder, node: Node) -> Values:
         f"{node.name}.weight", np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), "uint1"
     )
     product = convolve(
-        builder, bits, stored, windows, 1, f"{node.name}.conv2d", **_BIPOLAR, pad_value=1
+        builder, bits, stored, windows, 1, f"{node.name}.conv2d", BIPOLAR, padded_with=1
     )
     counted = _counts(builder, node, product, int(np.prod(shape[1:])))
     return [builder.to_nchw(_with_bias(builder, node, counted, outputs), node.name)]
@@ -74,7 +73,8 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     weight = _column_bits(builder.constant_at(node, 1), (outputs, depth), node.attributes)
     bits = _bits(builder, data, node.name)
     stored = builder.parameter(f"{node.name}.weight", weight, "uint1")
-    product = builder.emit(integer.dense(bits, stored, **_BIPOLAR), f"{node.name}.dense")
+    call = integer.dense(bits, stored, data_zero_point=BIPOLAR, weight_zero_point=BIPOLAR)
+    product = builder.emit(call, f"{node.name}.dense")
     return [_with_bias(builder, node, _counts(builder, node, product, depth), outputs)]
 
 

@@ -10,7 +10,8 @@ from tvm import relax
 from stages.dialect import integer
 from stages.dialect.convolve import pad_spatial
 from stages.dialect.convolve import windows as sliding
-from stages.dialect.zero_point import AT_ZERO
+from stages.dialect.padding import Padding, Sides
+from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.sliding_windows import MAX_EXTENT, Windows
@@ -85,13 +86,14 @@ def convolve(
     windows: Windows,
     groups: int,
     name: str,
-    **stated: Any,
+    zero_point: ZeroPoint = AT_ZERO,
+    padded_with: int = 0,
 ) -> Any:
-    """Integer convolution of NHWC `data` with OHWI `weight`: int32 NHWC."""
-    points = {"data_zero_point": AT_ZERO, "weight_zero_point": AT_ZERO, "pad_value": 0} | stated
+    """Integer convolution of NHWC `data` with OHWI `weight`, of one zero point: int32 NHWC."""
     call = integer.conv2d(
-        data, weight, strides=list(windows.strides), padding=list(windows.pads), groups=groups,
-        dilation=list(windows.dilations), **points,
+        data, weight, strides=list(windows.strides), groups=groups,
+        padding=Padding(Sides(*windows.pads), padded_with), dilation=list(windows.dilations),
+        data_zero_point=zero_point, weight_zero_point=zero_point,
     )  # fmt: skip
     return builder.emit(call, name)
 

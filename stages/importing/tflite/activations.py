@@ -12,6 +12,7 @@ import numpy as np
 import tflite
 from tvm import relax
 
+from stages.dialect.padding import NO_SIDES, Sides
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
@@ -76,16 +77,16 @@ def strides_of(operator: Operator) -> tuple[int, int]:
 
 def padding_of(
     operator: Operator, size: tuple[int, int], window: tuple[int, int], strides: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """Padding (top, left, bottom, right) of windows that span `window` pixels of `size`."""
+) -> Sides:
+    """The padding of windows that span `window` pixels of `size`."""
     if operator.option("padding", 0) == tflite.Padding.VALID:
-        return 0, 0, 0, 0
+        return NO_SIDES
     total = [
         max((-(-extent // stride) - 1) * stride + span - extent, 0)
         for extent, span, stride in zip(size, window, strides, strict=True)
     ]
     top, left = (amount // 2 for amount in total)
-    return top, left, total[0] - top, total[1] - left
+    return Sides(top, left, total[0] - top, total[1] - left)
 
 
 def activated(builder: TfliteBuilder, operator: Operator, value: Any) -> Any:

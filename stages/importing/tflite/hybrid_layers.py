@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.dialect.padding import Padding
 from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.tflite_builder import TfliteBuilder
@@ -63,11 +64,10 @@ def _total(builder: TfliteBuilder, operator: Operator, data: Any, weight: Any, g
         data,
         weight,
         strides=list(strides),
-        padding=list(padding_of(operator, (height, width), span, strides)),
+        padding=Padding(padding_of(operator, (height, width), span, strides)),
         groups=groups,
         data_zero_point=0,
         weight_zero_point=0,
-        pad_value=0,
         dilation=dilation,
     )
     return builder.emit(call, operator.layer)

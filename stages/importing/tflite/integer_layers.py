@@ -16,6 +16,7 @@ import tflite
 from tvm import relax
 
 from stages.dialect import integer
+from stages.dialect.padding import Padding
 from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.tflite.tflite_builder import TfliteBuilder
@@ -125,11 +126,10 @@ def _convolution(
         builder.read(data),
         weight,
         strides=list(strides),
-        padding=list(padding_of(operator, (height, width), span, strides)),
+        padding=Padding(padding_of(operator, (height, width), span, strides)),
         groups=groups,
         data_zero_point=builder.affine(data)[1],
         weight_zero_point=_weight_zero_point(builder, stored, ignored=ignored),
-        pad_value=0,
         dilation=list(dilation),
         dtype=_accumulator(builder, operator, data, 2),
     )
@@ -213,11 +213,10 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
         image,
         _filters(builder, weight, phases, point),
         strides=[1, 1],
-        padding=padding,
+        padding=Padding(padding),
         groups=1,
         data_zero_point=builder.affine(data)[1],
         weight_zero_point=point,
-        pad_value=0,
         dtype=_accumulator(builder, operator, data, 3),
     )
     total = builder.emit(call, operator.layer)

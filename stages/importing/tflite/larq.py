@@ -18,6 +18,7 @@ from flatbuffers import flexbuffers
 
 from stages.dialect import integer
 from stages.dialect.calls import is_op
+from stages.dialect.padding import Padding
 from stages.dialect.zero_point import BIPOLAR
 from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
@@ -154,16 +155,16 @@ def lce_bconv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         raise UnsupportedError(f"has the dilation {dilation}")
     span = (words.shape[1] - 1) * dilation[0] + 1, (words.shape[2] - 1) * dilation[1] + 1
     strides = strides_of(stated)
+    sides = padding_of(stated, (height, width), span, strides)
     name = builder.stated(operator.input(1)).name
     call = integer.conv2d(
         bits,
         builder.tensor(name, unpacked(words, depth), BIT),
         strides=list(strides),
-        padding=list(padding_of(stated, (height, width), span, strides)),
+        padding=Padding(sides, int(stated.option("pad_values"))),
         groups=groups,
         data_zero_point=BIPOLAR,
         weight_zero_point=BIPOLAR,
-        pad_value=int(stated.option("pad_values")),
         dilation=dilation,
     )
     total = builder.emit(call, operator.layer)
@@ -251,11 +252,10 @@ def binarised_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         levels(builder, source, 0, f"{layer}.bits"),
         builder.tensor(builder.stated(operator.input(1)).name, (weight > 0).astype(np.uint8), BIT),
         strides=list(strides),
-        padding=list(padding_of(operator, (shape[1], shape[2]), span, strides)),
+        padding=Padding(padding_of(operator, (shape[1], shape[2]), span, strides)),
         groups=shape[3] // weight.shape[3],
         data_zero_point=BIPOLAR,
         weight_zero_point=BIPOLAR,
-        pad_value=0,
         dilation=dilation,
     )
     total = builder.emit(call, layer)

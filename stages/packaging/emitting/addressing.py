@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.padding import Halo
 from stages.kernels import operator_names
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packed_conv2d import class_count, stored_row
@@ -34,7 +35,7 @@ def slice_of(items: Index, task: Index, tasks: Index) -> tuple[Scalar, Scalar]:
 def output_offset(output: Var, call: Call, block: Index, y: Index, x: Index) -> Index:
     """Element of a packed output that an epilogue's pointer stands at."""
     attrs = attributes(call)
-    top, left, _, _ = attrs["halo"]
+    top, left, *_ = Halo.of(attrs).sides
     *_, height, width, channels = shape_of(output.ty)
     row = stored_row(top + y, height, attrs.get("phases", 1))
     if is_op(call, operator_names.QNN_TO_TABLES):

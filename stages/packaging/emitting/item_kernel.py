@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.nodes import Buffer, Index, Var
 from stages.packaging.emitting.addressing import slice_of
-from stages.packaging.emitting.halo import fill_halo
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.emitting.kernel import Kernel
 
 Arguments = Mapping[Var | str, Buffer]
@@ -31,27 +31,24 @@ def row_kernel(
     symbol: str,
     parameters: Sequence[Var],
     shape: Sequence[int],
-    halo: Sequence[int],
-    fills: Sequence[int],
+    halo: StoredHalo,
     row: RowEmitter,
     dtype: str = "uint32",
-    phases: int = 1,
 ) -> Kernel:
     """The kernel `symbol` of a result of words, `shape` [N, Hp, Wp, words].
 
-    Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0. Where
-    the layout is polyphase, of so many `phases`, `row` says so too.
+    Task 0 writes its halo. Where that is polyphase, `row` says so too.
     """
-    top, _, bottom, _ = halo
+    top, _, bottom, _ = halo.sides
     height = shape[1] - top - bottom
 
     def fill(result: Buffer) -> None:
-        fill_halo(result, shape, dtype, halo, fills, phases)
+        halo.fill(result, shape, dtype)
 
     def item(arguments: Arguments, result: Buffer, number: Index) -> None:
         row(arguments, result, tirx.truncdiv(number, height), number % height)
 
-    first = fill if any(halo) else None
+    first = fill if any(halo.sides) else None
     items = shape[0] * height
     return item_kernel(symbol, parameters, (prod(shape), dtype), items, item, first)
 

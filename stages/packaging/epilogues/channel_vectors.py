@@ -13,6 +13,7 @@ from functools import cached_property
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.dialect.padding import NO_SIDES
 from stages.kernels import operator_names
 from stages.kernels.llvm import NEAREST, FunctionText
 from stages.kernels.signature import BLOCK
@@ -77,17 +78,17 @@ class ChannelVectors(VectorFinisher):
         composite, arguments = self.of.composite, self.of.arguments
         shape = (composite.images, self.of.height, self.of.width, self.outputs)
         others = composite.parameters[len(composite.main.args) :]
-        read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
+        read = {p: (shape[-1], NO_SIDES) for p in others if shape_of(p.ty) == shape}
         for each in composite.calls.values():
             if is_op(each, operator_names.QNN_FROM_BYTES):
-                read[each.args[0]] = halo_of(each), shape_of(each.args[0].ty)[-1]
+                read[each.args[0]] = shape_of(each.args[0].ty)[-1], halo_of(each)
         if not read:
             return
         with T.serial(0, self.of.sums.rows) as m:
             y, x = pixel(m)
             at = self.position(block, y, x, 0, BLOCK)
-            for parameter, (halo, channels) in read.items():
-                call_on(FETCH, arguments[parameter.name][at.place(halo, channels)])
+            for parameter, (channels, halo) in read.items():
+                call_on(FETCH, arguments[parameter.name][at.place(channels, halo)])
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""

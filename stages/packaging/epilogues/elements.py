@@ -135,7 +135,7 @@ class Elements:
             return values[call.args[0]]
         if is_op(call, operator_names.QNN_FROM_BYTES):
             source = call.args[0]
-            place = at.place(halo_of(call), shape_of(source.ty)[-1])
+            place = at.place(shape_of(source.ty)[-1], halo_of(call))
             return Computed(self.of.arguments[source.name][place])
         if name in IN_WORDS and _most(call, self.reaches) <= LONGEST_WORD:
             words = [values[a].longest if a in values else self.operand(a, at) for a in call.args]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +12,14 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ELEMENTWISE
+from stages.dialect.padding import NO_SIDES, Sides
 from stages.dialect.relax_te import saturates
 from stages.kernels import operator_names
 from stages.kernels.packed_conv2d import stored_row
 from stages.nodes import Call, Index, Var
 from stages.packaging.emitting.byte_lut import has_byte_lut, is_byte_valued
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.emitting.halo import fill_halo, fills_of
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.epilogues.saturation import has_saturating_pack
 from stages.packaging.sums.parts import Composition
 
@@ -44,14 +44,12 @@ class Position:
     channel: Index
     extent: tuple[int, int]
 
-    def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Index:
-        """Where it lies in images of so many channels with a halo (top, left, bottom, right)
-        around each; polyphase where there are several phases."""
-        top, left, bottom, right = halo
-        height, width = self.extent
-        rows = height + top + bottom
-        row = self.image * rows + stored_row(self.y + top, rows, phases)
-        return (row * (width + left + right) + self.x + left) * channels + self.channel
+    def place(self, channels: int, halo: Sides = NO_SIDES, phases: int = 1) -> Index:
+        """Where it lies in images of so many channels with a halo around each; polyphase where
+        there are several phases."""
+        rows, columns = halo.around(*self.extent)
+        row = self.image * rows + stored_row(self.y + halo.top, rows, phases)
+        return (row * columns + self.x + halo.left) * channels + self.channel
 
     def nchw_place(self, channels: int) -> Index:
         """Where it lies in images of so many channels that are one behind the other (NCHW)."""
@@ -60,57 +58,42 @@ class Position:
         return row * width + self.x
 
 
-@dataclass(frozen=True)
-class HaloAround:
-    """The halo (top, left, bottom, right) around an output, and what it holds."""
-
-    halo: tuple[int, int, int, int]
-    fill: int
-    phases: int = 1
-
-
-def halo_of(call: Call) -> list[int]:
-    """The halo (top, left, bottom, right) that a call takes an image out of."""
+def halo_of(call: Call) -> Sides:
+    """The halo that a call takes an image out of."""
     (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
     stored_height, stored_width, _ = shape_of(call.args[0].ty)
-    return [top, left, stored_height - height - top, stored_width - width - left]
+    return Sides(top, left, stored_height - height - top, stored_width - width - left)
 
 
-def halo_around(call: Call) -> HaloAround | None:
+def halo_around(call: Call) -> StoredHalo | None:
     """What a call writes around an image, for one that only puts a halo around it."""
     if is_op(call, operator_names.QNN_TO_BYTES):
-        attrs = attributes(call)
-        return HaloAround(tuple(attrs["halo"]), attrs["fill"], attrs["phases"])
+        return StoredHalo.of(attributes(call))
     if is_op(call, names.PAD):
-        _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
-        return HaloAround((top, left, bottom, right), int(call.attrs.pad_value))
+        return StoredHalo(Sides.of_pad(call.attrs.pad_width), (int(call.attrs.pad_value),))
     return None
 
 
 def fill_halos(of: Composition) -> None:
     """Emit that task 0 writes what surrounds every output; no other task touches that."""
-    stores = [
-        (result, output, of.composite.store_of(output))
+    around = [
+        (result, output, halo)
         for result, output in zip(of.results, of.composite.outputs, strict=True)
+        if (halo := _filled(of.composite.store_of(output))) is not None
     ]
-    around = [store for store in stores if halo_around(store[2]) or any(_packed_halo(store[2]))]
     if not around:
         return
     with T.If(of.task == 0), T.Then():
-        for result, output, call in around:
-            shape, dtype = shape_of(output.ty), str(storage_dtype(dtype_of(output.ty)))
-            found = halo_around(call)
-            if found is None:
-                fill_halo(result, shape, dtype, _packed_halo(call), fills_of(attributes(call)))
-            else:
-                fills = [found.fill] * of.composite.images
-                fill_halo(result, shape, dtype, found.halo, fills, found.phases)
+        for result, output, halo in around:
+            halo.fill(result, shape_of(output.ty), str(storage_dtype(dtype_of(output.ty))))
 
 
-def _packed_halo(call: Call) -> Sequence[int]:
-    """The halo around planes or LUTs; nothing around what is stored otherwise."""
-    halo: Sequence[int] = attributes(call)["halo"] if is_packed(call) else ()
-    return halo
+def _filled(call: Call) -> StoredHalo | None:
+    """The halo that is to be written with what a call stores, if there is any."""
+    if not is_packed(call):
+        return halo_around(call)
+    halo = StoredHalo.of(attributes(call))
+    return halo if any(halo.sides) else None
 
 
 def is_packed(call: Call) -> bool:

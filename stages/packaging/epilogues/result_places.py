@@ -50,10 +50,10 @@ class ResultPlaces:
         """Where an output has what is at a position."""
         call, channels = self.composite.store_of(output), self.stored(output)
         if (around := halo_around(call)) is not None:
-            return at.place(around.halo, channels, around.phases)
+            return at.place(channels, around.sides, around.phases)
         if self.composite.transpose_before(self.composite.results[output]) is not None:
             return at.nchw_place(channels)
-        return at.place([0, 0, 0, 0], channels)
+        return at.place(channels)
 
     def buffer_of(self, output: Var) -> Buffer:
         """The buffer that an output is written to."""

@@ -13,7 +13,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.kernels import operator_names
 from stages.nodes import Buffer, Index, Scalar
 from stages.packaging.emitting.composite import Composite
-from stages.packaging.emitting.halo import fills_of
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
 
@@ -31,7 +31,7 @@ def lower_bit_pool(composite: Composite, symbol: str) -> Kernel:
 class _BitPool:
     def __init__(self, composite: Composite) -> None:
         (self.parameter,), (self.output,) = composite.parameters, composite.outputs
-        self.store = composite.store_of(self.output)
+        self.halo = StoredHalo.of(attributes(composite.store_of(self.output)))
         self.pool = attributes(composite.main)
         self.origin = attributes(composite.calls[composite.main.args[0]])["origin"]
         self.width = shape_of(composite.main.ty)[2]
@@ -39,15 +39,13 @@ class _BitPool:
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are output rows."""
-        attrs = attributes(self.store)
-        shape, fills = shape_of(self.output.ty), fills_of(attrs)
-        return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
+        return row_kernel(symbol, [self.parameter], shape_of(self.output.ty), self.halo, self._row)
 
     def _row(self, arguments: Arguments, result: Buffer, plane: Index, y: Index) -> None:
         """One row of the plane, which is the only one."""
         del plane
         data = arguments[self.parameter]
-        top, left, _, _ = attributes(self.store)["halo"]
+        top, left, *_ = self.halo.sides
         width = shape_of(self.output.ty)[2]
         line = T.bind((top + y) * width + left)
         source = T.bind(self._first(y))

@@ -19,10 +19,12 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
 from stages.dialect.let_bindings import shared
+from stages.dialect.padding import Sides
 from stages.dialect.relax_te import scalar
 from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.composite import Composite
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, on_stack, with_vectors
@@ -48,26 +50,25 @@ class _PackedImages:
         self.images, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
-        self.packed_rows, self.fill = attrs["stacked"], attrs["fill"]
-        self.depth = attrs["channels"]
+        self.packed_rows, self.depth = attrs["stacked"], attrs["channels"]
         self.dtype = f"uint{WORD_BITS * self.packed_rows}"
-        top, left, bottom, right = self.halo = attrs["halo"]
-        rows = self.height + top + bottom
-        self.size = rows // self.packed_rows, self.width + left + right
+        self.sides, self.level = attrs["halo"].sides, attrs["halo"].level
+        rows, columns = self.sides.around(self.height, self.width)
+        self.size = rows // self.packed_rows, columns
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are packed rows of all images but those that are all halo."""
-        top, left, bottom, right = self.halo
-        halo = (top // self.packed_rows, left, bottom // self.packed_rows, right)
-        word = self.fill * REPEATED & (1 << WORD_BITS * self.packed_rows) - 1
-        shape, fills = (self.images, *self.size, 1), [word] * self.images
+        top, left, bottom, right = self.sides
+        sides = Sides(top // self.packed_rows, left, bottom // self.packed_rows, right)
+        word = self.level * REPEATED & (1 << WORD_BITS * self.packed_rows) - 1
+        shape, halo = (self.images, *self.size, 1), StoredHalo(sides, (word,))
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, halo, fills, self._row, self.dtype)
+        return row_kernel(symbol, parameters, shape, halo, self._row, self.dtype)
 
     def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
-        top, left, _, _ = self.halo
+        top, left, *_ = self.sides
         height, width = self.size
         start = T.bind((image * height + top // self.packed_rows + row) * width + left)
         with T.serial(0, -(-self.width // self.lanes)) as tile:
@@ -79,13 +80,13 @@ class _PackedImages:
     def _packed(self, image: Index, row: Index, x: Index) -> Scalar:
         """The words of a pixel in all rows of a line; rows in the halo are filled."""
         total: Any = None
-        top, _, bottom, _ = self.halo
+        top, _, bottom, _ = self.sides
         for part in range(self.packed_rows):
             y = row * self.packed_rows + part - top % self.packed_rows
             if top % self.packed_rows or bottom % self.packed_rows:
                 inside = tirx.max(tirx.min(y, self.height - 1), 0)
-                fill = tirx.const(self.fill * REPEATED % (1 << WORD_BITS), "uint32")
-                word = tirx.Select(y == inside, self._word(image, inside, x), fill)
+                outside = tirx.const(self.level * REPEATED % (1 << WORD_BITS), "uint32")
+                word = tirx.Select(y == inside, self._word(image, inside, x), outside)
             else:
                 word = self._word(image, y, x)
             word = word.astype(self.dtype) << tirx.const(WORD_BITS * part, self.dtype)
@@ -131,14 +132,14 @@ class _UnpaddedImages(_PackedImages):
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows of all images."""
-        shape, fills = (self.images, *self.size, self.depth), [self.fill] * self.images
+        shape, halo = (self.images, *self.size, self.depth), StoredHalo(self.sides, (self.level,))
         parameters = self.composite.parameters
-        return row_kernel(symbol, parameters, shape, self.halo, fills, self._row, "uint8")
+        return row_kernel(symbol, parameters, shape, halo, self._row, "uint8")
 
     def _row(self, arguments: Arguments, result: Buffer, image: Index, row: Index) -> None:
         """One row; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
-        top, left, _, _ = self.halo
+        top, left, *_ = self.sides
         height, width = self.size
         start = T.bind(((image * height + top + row) * width + left) * self.depth)
         with on_stack(), T.serial(0, -(-self.width // self.lanes)) as tile:

@@ -20,6 +20,7 @@ from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import stored_row
 from stages.nodes import Buffer, Function, Index
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.emitting.item_kernel import Arguments, row_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import Loop, with_vectors
@@ -43,26 +44,20 @@ class _MaxPool:
         self.images, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
-        store = calls.get(
-            operator_names.QNN_TO_BYTES, {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1}
-        )
-        self.halo, self.fill, self.phases = store["halo"], store["fill"], store["phases"]
+        store = calls.get(operator_names.QNN_TO_BYTES)
+        self.halo = StoredHalo.of(store) if store else StoredHalo()
+        self.stored = self.halo.sides.around(self.height, self.width)
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows of all images."""
-        top, left, bottom, right = self.halo
-        size = self.height + top + bottom, self.width + left + right
-        shape, fills = (self.images, *size, self.channels), [self.fill] * self.images
-        parameters = self.function.params
-        around = self.halo, fills, self._row, self.dtype, self.phases
-        return row_kernel(symbol, parameters, shape, *around)
+        shape = (self.images, *self.stored, self.channels)
+        return row_kernel(symbol, self.function.params, shape, self.halo, self._row, self.dtype)
 
     def _row(self, arguments: Arguments, result: Buffer, image: Index, y: Index) -> None:
         (data,) = arguments.values()
-        top, left, bottom, right = self.halo
-        rows = self.height + top + bottom
-        line = image * rows + stored_row(top + y, rows, self.phases)
-        start = T.bind((line * (self.width + left + right) + left) * self.channels)
+        (top, left, *_), (rows, width) = self.halo.sides, self.stored
+        line = image * rows + stored_row(top + y, rows, self.halo.phases)
+        start = T.bind((line * width + left) * self.channels)
         first = image * self.stored_height
         lines = [T.bind((first + row) * self.stored_width) for row in self._taps(0, y)]
         with T.serial(0, self.width) as x:

@@ -6,6 +6,7 @@ import numpy as np
 
 from stages.dialect import batch_matmul, integer
 from stages.dialect import float_linear as products_of_floats
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.resummation import resum
 from stages.graph.collecting import collect
 from stages.kernels import (
@@ -22,11 +23,10 @@ __all__ = ["ALL", "CONV", "INTEGER", "POOL", "Example", "floats", "integers"]
 
 CONV = {
     "strides": [2, 1],
-    "padding": [1, 0, 1, 2],
+    "padding": Padding(Sides(1, 0, 1, 2)),
     "groups": 1,
     "data_zero_point": 0,
     "weight_zero_point": 0.5,
-    "pad_value": 0,
 }
 POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
 
@@ -37,7 +37,13 @@ INTEGER: dict[str, Example] = {
     "conv2d": Example(
         integer.conv2d,
         (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
-        {**CONV, "groups": 2, "weight_zero_point": 0, "data_zero_point": 128, "pad_value": 3},
+        {
+            **CONV,
+            "padding": Padding(Sides(1, 0, 1, 2), 3),
+            "groups": 2,
+            "weight_zero_point": 0,
+            "data_zero_point": 128,
+        },
     ),
     "bitserial_conv2d": Example(
         integer.bitserial_conv2d,

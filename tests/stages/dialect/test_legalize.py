@@ -17,6 +17,7 @@ from tvm import relax
 from stages import canonicalizing, quantizing
 from stages.dialect import integer, numbers_tir
 from stages.dialect.calls import dtype_of
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import ZeroPoint
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
@@ -116,11 +117,12 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
         ),
         {
             "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
-            "padding": [draw(st.integers(0, 2)) for _ in range(4)],
+            "padding": Padding(
+                Sides(*(draw(st.integers(0, 2)) for _ in range(4))), draw(st.integers(-1, 1))
+            ),
             "groups": groups,
             "data_zero_point": ZeroPoint(point),
             "weight_zero_point": ZeroPoint(draw(st.integers(-3, 3))),
-            "pad_value": draw(st.integers(-1, 1)),
         },
     )
     compare(example)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from stages.bitpacking.bias_folding import fold_bias
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
-from stages.dialect.padding import Padding
+from stages.dialect.padding import Halo, Padding, Sides
 from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import pack_weights, round_up
@@ -47,7 +46,7 @@ class Geometry:
             whole = self.size[axis] + self.padding[axis] + self.padding[axis + 2]
             extents.append((whole - self.kernel[axis]) // self.strides[axis] + 1)
         output = (extents[0], extents[1])
-        return Window(self.kernel, self.strides, Padding(self.padding), self.size, output)
+        return Window(self.kernel, self.strides, Padding(Sides(*self.padding)), self.size, output)
 
 
 @st.composite
@@ -67,30 +66,27 @@ def geometries(draw: st.DrawFn) -> Geometry:
     )
 
 
-def halo(geometry: Geometry) -> list[int]:
-    return [p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)]
+def around(geometry: Geometry) -> Sides:
+    return Sides(*(p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)))
 
 
-def bitpacked(x: Array, around: Sequence[int], kept: Stored) -> Array:
+def bitpacked(x: Array, sides: Sides, kept: Stored) -> Array:
     """Levels as planes and sums."""
     sums = [list(values) for values in kept.sums]
     attrs = {"bits": kept.bits, "planes": list(kept.planes), "sums": sums, "inner": kept.inner}
-    return run("bitpack", x, halo=list(around), **attrs)
+    return run("bitpack", x, halo=sides, **attrs)
 
 
-def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
+def edge(signature: KernelSignature, x: Array, halo: Halo) -> Array:
     """Levels [1, H, W, C] as they are stored for a signature."""
     if signature.stored is not None:
-        return bitpacked(x, halo(geometry), signature.stored)
-    return in_bytes(x, halo(geometry), round_up(x.shape[3], 4), fill)
+        return bitpacked(x, halo.sides, signature.stored)
+    return in_bytes(x, halo, round_up(x.shape[3], 4))
 
 
-def in_bytes(
-    x: Array, around: Sequence[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
-) -> Array:
+def in_bytes(x: Array, halo: Halo, channels: int, stacked: int = 1, phases: int = 1) -> Array:
     """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
-    lying = {"stacked": stacked, "phases": phases}
-    return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
+    return run("to_bytes", x, halo=halo, channels=channels, stacked=stacked, phases=phases)
 
 
 def zero_points(data_point: int, weight_point: int) -> tuple[ZeroPoint, ZeroPoint]:
@@ -104,16 +100,17 @@ def packed_convolution(
     x: Array,
     q: Array,
     points: tuple[int, int],
-    pad_value: int,
-    fill: int,
+    numerator: int,
+    level: int,
 ) -> Array:
     """int32 [1, OH, OW, OCp] as bit-packing would have it computed."""
-    window = replace(geometry.window, padding=Padding(geometry.padding, pad_value))
-    data = edge(signature, x, geometry, fill)
+    window = replace(geometry.window, padding=Padding(Sides(*geometry.padding), numerator))
+    halo = Halo(around(geometry), level)
+    data = edge(signature, x, halo)
     per_word = signature.channels_per_word
     widened = np.pad(q, [(0, 0)] * 3 + [(0, round_up(q.shape[3], per_word) - q.shape[3])])
     scale, bias, counts = fold_bias(
-        signature, q, widened.shape[3], zero_points(*points), fill, window
+        signature, q, widened.shape[3], zero_points(*points), halo, window
     )
     return run(
         "packed_conv2d",
@@ -131,18 +128,17 @@ def packed_convolution(
 
 
 def logical_convolution(
-    geometry: Geometry, x: Array, q: Array, points: tuple[int, int], pad_value: int
+    geometry: Geometry, x: Array, q: Array, points: tuple[int, int], numerator: int
 ) -> Array:
     return run(
         "conv2d",
         x,
         q,
         strides=list(geometry.strides),
-        padding=list(geometry.padding),
+        padding=Padding(Sides(*geometry.padding), numerator),
         groups=1,
         data_zero_point=ZeroPoint(points[0]),
         weight_zero_point=ZeroPoint(points[1]),
-        pad_value=pad_value,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stages.dialect.padding import Halo, Sides
 from stages.kernels import computed_weights, packed_conv2d, packed_depthwise, packed_winograd
 from stages.kernels import packed_edges as packed
 from stages.kernels.byte_families import Dots
@@ -94,7 +95,7 @@ PACKED: dict[str, Example] = {
     "to_bytes": Example(
         packed.to_bytes,
         (integers(0, 7, (1, 2, 3, 8), "uint3"),),
-        {"halo": [1, 0, 3, 3], "channels": 8, "fill": 5, "stacked": 2, "phases": 1},
+        {"halo": Halo(Sides(1, 0, 3, 3), 5), "channels": 8, "stacked": 2, "phases": 1},
     ),
     "bitpack": Example(
         packed.bitpack,

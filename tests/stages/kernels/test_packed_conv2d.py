@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 
 from stages.bitpacking.bias_folding import border, fold_bias, widened
 from stages.bitpacking.edge_layouts import Layout
+from stages.dialect.padding import NO_HALO, NO_SIDES, Halo, Sides
+from stages.dialect.zero_point import ZeroPoint
 from stages.kernels.packed_conv2d import border_classes, class_count, stored_row
 from stages.kernels.packing import pack_weights, round_up, unpack_planes
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import TermPlan
-from stages.packaging.emitting.halo import fills_of
+from stages.packaging.emitting.halo import StoredHalo
 from tests.stages.kernels.convolutions import (
     SEEDS,
     Geometry,
+    around,
     bitpacked,
     geometries,
-    halo,
     in_bytes,
     logical_convolution,
     packed_convolution,
@@ -54,13 +56,13 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     x = rng.integers(0, 256, (1, *geometry.size, channels)).astype(np.uint8)
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
     stacked, phases = rows.get("stacked", 1), rows.get("phases", 1)
-    around = window.halo(stacked, phases)
+    halo = window.halo(stacked, phases, ZeroPoint(2 * point))
     lying: dict[str, Any] = {"block": 4} | rows
-    layout = Layout("bytes", *geometry.size, channels, 8, None, around, point, **lying)
+    layout = Layout("bytes", *geometry.size, channels, 8, None, halo, **lying)
     padded = layout.padded_channels
-    data = in_bytes(x, around, padded, point, stacked=stacked, phases=phases)
+    data = in_bytes(x, halo, padded, stacked=stacked, phases=phases)
     assert data.shape == layout.shape
-    _, bias, counts = fold_bias(signature, q, padded, zero_points(2 * point, 0), point, window)
+    _, bias, counts = fold_bias(signature, q, padded, zero_points(2 * point, 0), halo, window)
     result = run(
         "packed_conv2d",
         data,
@@ -81,16 +83,16 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
 @settings(max_examples=150)
 @given(SIGNATURES, geometries(), st.integers(-20, 520), st.integers(-3, 3), SEEDS)
 def test_a_packed_convolution_is_the_convolution(
-    signature: KernelSignature, geometry: Geometry, data_point: int, pad_value: int, seed: int
+    signature: KernelSignature, geometry: Geometry, data_point: int, numerator: int, seed: int
 ) -> None:
     """Whatever the encodings, the geometry, the halo and what padding means."""
     rng = np.random.default_rng(seed)
     x = levels(rng, signature, (1, *geometry.size, geometry.channels))
     q = stored(rng, signature, (geometry.outputs, *geometry.kernel, geometry.channels))
     points = data_point, weight_point(signature)
-    fill = 0 if signature.family == "popcount" else min(max(0, data_point // 2), 255)
-    found = packed_convolution(signature, geometry, x, q, points, pad_value, fill)
-    expected = logical_convolution(geometry, x, q, points, pad_value)
+    level = 0 if signature.family == "popcount" else min(max(0, data_point // 2), 255)
+    found = packed_convolution(signature, geometry, x, q, points, numerator, level)
+    expected = logical_convolution(geometry, x, q, points, numerator)
     assert found.shape[3] == round_up(geometry.outputs, BLOCK)
     assert np.array_equal(found[..., : geometry.outputs], expected)
 
@@ -105,7 +107,7 @@ def test_bipolar_activations_with_zero_padding(kind: str) -> None:
     x = levels(rng, signature, (1, 5, 6, 20))
     q = stored(rng, signature, (7, 3, 3, 20))
     points = (1 << bits) - 1, 1
-    _, bias, counts = fold_bias(signature, q, 32, zero_points(*points), 0, geometry.window)
+    _, bias, counts = fold_bias(signature, q, 32, zero_points(*points), NO_HALO, geometry.window)
     assert counts == [1, 1, 1, 1]
     assert bias.shape == (9, 32)
     assert len(np.unique(bias[:, :7], axis=0)) == 9
@@ -118,7 +120,8 @@ def test_an_integer_zero_point_needs_no_border_classes() -> None:
     """The halo's bytes hold the zero point, which is what padding means."""
     window = Geometry((3, 3), (2, 2), (1, 1, 1, 1), (8, 8), (0, 0, 0, 0), 4, 4).window
     q = stored(np.random.default_rng(0), mac8(4), (4, 3, 3, 4))
-    _, bias, counts = fold_bias(mac8(4), q, 4, zero_points(2 * 128, 0), 128, window)
+    points = zero_points(2 * 128, 0)
+    _, bias, counts = fold_bias(mac8(4), q, 4, points, window.halo(1, 1, points[0]), window)
     assert counts == [0, 0, 0, 0]
     assert bias.shape == (1, 32)
 
@@ -140,18 +143,18 @@ def test_positions_of_a_class_see_the_same_padding(geometry: Geometry) -> None:
 
 
 @given(geometries(), st.integers(0, 255), SEEDS)
-def test_bytes_come_back(geometry: Geometry, fill: int, seed: int) -> None:
+def test_bytes_come_back(geometry: Geometry, level: int, seed: int) -> None:
     shape = (1, *geometry.size, geometry.channels)
     x = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
-    channels, around = round_up(geometry.channels, 32), halo(geometry)
-    stored_bytes = in_bytes(x, around, channels, fill)
+    channels, sides = round_up(geometry.channels, 32), around(geometry)
+    stored_bytes = in_bytes(x, Halo(sides, level), channels)
     size = list(geometry.size)
-    back = run("from_bytes", stored_bytes, origin=around[:2], size=size, dtype="uint8")
+    back = run("from_bytes", stored_bytes, origin=sides[:2], size=size, dtype="uint8")
     assert np.array_equal(back[..., : geometry.channels], x)
     assert not back[..., geometry.channels :].any()
     inside = np.zeros(stored_bytes.shape[:2], bool)
-    inside[around[0] : around[0] + size[0], around[1] : around[1] + size[1]] = True
-    assert np.all(stored_bytes[~inside] == fill)
+    inside[sides.top : sides.top + size[0], sides.left : sides.left + size[1]] = True
+    assert np.all(stored_bytes[~inside] == level)
 
 
 @given(geometries(), st.sampled_from(PLANS), st.data(), SEEDS)
@@ -162,18 +165,19 @@ def test_a_halo_of_planes_and_sums_is_level_0(
     kept = data.draw(joined(plan))
     shape = (1, *geometry.size, geometry.channels)
     x = np.random.default_rng(seed).integers(0, 1 << kept.bits, shape).astype(np.uint8)
-    top, left, bottom, right = around = halo(geometry)
-    found = bitpacked(x, around, kept)
-    fills = fills_of({"bits": kept.bits, "planes": kept.planes, "sums": kept.sums})
-    assert len(fills) == len(found) == kept.words
+    top, left, bottom, right = sides = around(geometry)
+    found = bitpacked(x, sides, kept)
+    attrs = {"halo": sides, "bits": kept.bits, "planes": kept.planes, "sums": kept.sums}
+    words = StoredHalo.of(attrs).elements
+    assert len(words) == len(found) == kept.words
     inside = np.zeros(found.shape[1:3], bool)
     inside[top : top + shape[1], left : left + shape[2]] = True
-    for word, fill in zip(found, fills, strict=True):
-        assert np.all(word[~inside] == np.uint32(fill % (1 << 32)))
+    for plane, word in zip(found, words, strict=True):
+        assert np.all(plane[~inside] == np.uint32(word % (1 << 32)))
     planes = found[: len(kept.planes)]
     back = unpack_planes(planes, kept.planes, kept.bits)[..., : geometry.channels]
     assert np.array_equal(back, np.pad(x[0], [(top, bottom), (left, right), (0, 0)]))
-    place = {"origin": around[:2], "size": list(geometry.size)}
+    place = {"origin": sides[:2], "size": list(geometry.size)}
     levels = run("from_planes", planes, **place, bits=kept.bits, planes=list(kept.planes))
     assert np.array_equal(levels[..., : geometry.channels], x)
     assert not levels[..., geometry.channels :].any()
@@ -193,19 +197,19 @@ def test_a_halo_of_planes_and_sums_is_level_0(
 )
 def test_a_packed_pixel(planes: list[int], sums: list[list[int]], words: list[int]) -> None:
     x = np.arange(4, dtype=np.uint8).reshape(1, 1, 1, 4)
-    found = run("bitpack", x, halo=[0] * 4, bits=2, planes=planes, sums=sums)
+    found = run("bitpack", x, halo=NO_SIDES, bits=2, planes=planes, sums=sums)
     assert found.ravel().tolist() == words
 
 
 def test_bytes_may_be_narrower_than_their_levels() -> None:
     """A producer works on blocks of channels; an edge may keep words of them only."""
     x = np.arange(32, dtype=np.uint8).reshape(1, 1, 1, 32)
-    assert in_bytes(x, [0] * 4, 4, 0).tolist() == [[[0, 1, 2, 3]]]
+    assert in_bytes(x, NO_HALO, 4).tolist() == [[[0, 1, 2, 3]]]
 
 
 def test_rows_of_a_phase_lie_together() -> None:
     x = np.arange(1, 5, dtype=np.uint8).reshape(1, 4, 1, 1)
-    stored = in_bytes(x, [1, 0, 1, 0], 1, 0, phases=2)
+    stored = in_bytes(x, Halo(Sides(1, 0, 1, 0)), 1, phases=2)
     assert stored.ravel().tolist() == [0, 2, 4, 1, 3, 0]
     places = [stored_row(y, 6, 2) for y in range(6)]
     assert [stored_row(place, 6, 6 // 2) for place in places] == list(range(6))

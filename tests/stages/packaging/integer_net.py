@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.dialect.padding import Padding, Sides
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from stages.numerics import rescale
@@ -36,11 +37,12 @@ class Net:
         weight = self.rng.integers(-limit, limit, (outputs, *window, channels // groups))
         attrs = {
             "strides": [1, 1],
-            "padding": [kernel // 2] * 4,
+            "padding": Padding(
+                Sides.of(more.pop("padding", [kernel // 2] * 4)), more.pop("padded_with", 0)
+            ),
             "groups": groups,
             "data_zero_point": more.pop("zero_point", -5),
             "weight_zero_point": more.pop("weight_zero_point", 0),
-            "pad_value": 0,
         }
         kind, dtype = more.pop("weight_dtype", "int8"), more.pop("dtype", "int8")
         tensor = self.builder.tensor(f"{name}.weight", weight.astype(kind))

@@ -12,6 +12,7 @@ from stages.dialect import float_linear as halves
 from stages.dialect import integer
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.names import PREFIX
+from stages.dialect.padding import NO_PADDING
 from stages.graph.collecting import collect
 from stages.numerics import bipolar, qdq_pointwise_conv, qlinear, qonnx_operators, rescale
 from stages.numerics import onnx_pointwise_conv as ties
@@ -126,8 +127,8 @@ def near_ties(sized: Sized, key: str, size: int) -> Any:
     weight = sized.rng.integers(-127, 128, (partner(size), size)).astype(np.int8)
     bias = sized.rng.integers(-999, 999, len(weight)).astype(np.float32) * np.float32(0.003)
     x, tensor = sized.bytes(key, 1, 1, 3, size), sized.tensor(f"{key}.w", weight[:, None, None])
-    attrs: dict[str, Any] = {"strides": [1, 2], "padding": [0] * 4, "dilation": [1, 1]}
-    points = {"data_zero_point": 3, "weight_zero_point": 0, "pad_value": 0}
+    attrs: dict[str, Any] = {"strides": [1, 2], "padding": NO_PADDING, "dilation": [1, 1]}
+    points = {"data_zero_point": 3, "weight_zero_point": 0}
     sums = sized.emit(integer.conv2d(x, tensor, groups=1, **attrs, **points), f"{key}.sums")
     operands = qdq_pointwise_conv.operands_of(weight, ws, bias, data, out, 128)
     tensors = [sized.tensor(f"{key}.{name}", value) for name, value in operands.items()]

@@ -12,6 +12,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import is_op
+from stages.dialect.padding import NO_PADDING
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.numerics import linear_quantizers, onnx_elementwise, rescale
@@ -114,7 +115,7 @@ def test_as_many_registers_as_there_are_bytes(low: int, high: int, fours: int) -
     net = Net((1, 4, 4, 32))
     weights = net.builder.tensor("w", net.rng.integers(-128, 128, (32, 1, 1, 32)).astype(np.int8))
     scale = net.builder.tensor("scale", np.full(32, 1e-3, np.float32))
-    attrs = {"strides": [1, 1], "padding": [0] * 4, "groups": 1, "pad_value": 0}
+    attrs = {"strides": [1, 1], "padding": NO_PADDING, "groups": 1}
     points = {"data_zero_point": 0, "weight_zero_point": 0}
     sums = net.emit(integer.conv2d(net.x, weights, **attrs, **points), "sums")
     y = rescale.rescale(sums, scale, zero_point=5, low=low, high=high, dtype="int8", fits=True)

@@ -13,6 +13,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect import integer
+from stages.dialect.padding import NO_HALO
 from stages.errors import StageError
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
@@ -80,7 +81,7 @@ def composite(emit: Callable[[FunctionBuilder, Any], Any]) -> Any:
     data = builder.param("p1", (1, 1, 1, 32), "float32")
     value = builder.emit(emit(builder, data), "v")
     if "float" not in str(value.ty.dtype):
-        attrs = {"halo": [0] * 4, "channels": 32, "fill": 0, "stacked": 1, "phases": 1}
+        attrs = {"halo": NO_HALO, "channels": 32, "stacked": 1, "phases": 1}
         value = builder.emit(packed_edges.to_bytes(value, **attrs), "bytes")
     return builder.finish([value], {"composite": "elementwise"})
 

@@ -10,9 +10,10 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
+from stages.dialect.padding import NO_SIDES
 from stages.kernels.lut import ENTRIES, pack_lut
 from stages.layer_options import Encoding
-from stages.packaging.emitting.halo import fills_of
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.epilogues.block_vectors import BYTES, HALF, BlockVectors
 from stages.packaging.epilogues.level_packing import entries
 from tests.compiled import Library
@@ -57,7 +58,8 @@ def test_tables_are_written_as_they_are_packed(hardware: Hardware) -> None:
 @pytest.mark.parametrize(("bits", "balanced"), FORMS)
 def test_halos_are_tables_at_level_0(bits: int, balanced: bool) -> None:
     packed = pack_lut(np.zeros(32, np.uint8), bits, balanced)
-    assert set(packed.tolist()) == set(fills_of({"bits": bits, "balanced": balanced}))
+    halo = StoredHalo.of({"halo": NO_SIDES, "bits": bits, "balanced": balanced})
+    assert set(packed.tolist()) == set(halo.elements)
 
 
 @pytest.mark.parametrize("weights", ["unipolar", "bipolar", "signed"])

@@ -10,12 +10,13 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
+from stages.dialect.padding import NO_SIDES
 from stages.kernels.llvm import FunctionText
 from stages.kernels.operand_storage import Stored
 from stages.kernels.packing import pack_activations, pack_planes
 from stages.kernels.signature import stored_by
 from stages.kernels.terms import raw_planes
-from stages.packaging.emitting.halo import fills_of
+from stages.packaging.emitting.halo import StoredHalo
 from stages.packaging.epilogues.level_packing import stored_words
 from tests.compiled import Library
 from tests.hw.isa_code import caller
@@ -92,6 +93,7 @@ def test_products_of_digits_are_computed_once() -> None:
 
 def test_halos_are_words_at_level_0() -> None:
     for stored in everything():
-        attrs = {"bits": stored.bits, "planes": stored.planes, "sums": stored.sums}
+        words = {"bits": stored.bits, "planes": stored.planes, "sums": stored.sums}
+        halo = StoredHalo.of({"halo": NO_SIDES, **words})
         packed = pack_activations(stored, np.zeros(32, np.uint8))[:, 0]
-        assert [fill % (1 << 32) for fill in fills_of(attrs)] == packed.tolist()
+        assert [word % (1 << 32) for word in halo.elements] == packed.tolist()

@@ -12,6 +12,7 @@ from stages.bitpacking.sums import most_of
 from stages.dialect import integer
 from stages.dialect.calls import attributes, is_op
 from stages.dialect.numbers import SMALL, WORD
+from stages.dialect.padding import NO_PADDING
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
@@ -36,7 +37,7 @@ def product_of(most: int, largest: float) -> Model:
     scale = np.float32(largest / most) * np.array(
         [1, 1, 0.5, 0.25, 1, 0.01, 0.3, 0.004], np.float32
     )
-    window = {"strides": [1, 1], "padding": [0] * 4, "groups": 1, "pad_value": 0}
+    window = {"strides": [1, 1], "padding": NO_PADDING, "groups": 1}
     points = {"data_zero_point": 0, "weight_zero_point": 0}
     sums = integer.conv2d(x, builder.tensor("w", weights.astype(np.int8)), **window, **points)
     total = relax.op.add(builder.emit(sums, "sums"), builder.tensor("b", bias.astype(np.int32)))

@@ -12,6 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import attributes, is_op
+from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import BIPOLAR
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import PLAIN
@@ -27,7 +28,7 @@ def batch() -> tuple[Model, dict[str, Array]]:
     """Three images at once: halos and border classes of each, operands of one or of all."""
     net = Net((3, 9, 8, 3), "uint8")
     x = net.conv(net.x, "stem", 12, strides=[2, 1], zero_point=128)
-    y = net.conv(x, "again", 36, pad_value=2)
+    y = net.conv(x, "again", 36, padded_with=2)
     y = net.conv(y, "dw", 36, groups=36)
     y = net.conv(y, "pw", 12, kernel=1)
     total = net.emit(
@@ -108,7 +109,7 @@ def binary() -> tuple[Model, dict[str, Array]]:
     net = Net((1, 7, 8, 12))
     zero = net.builder.tensor("zero", np.array(0, np.int8))
     x = net.x
-    for number, pad_value in enumerate((0, 1, -1)):
+    for number, numerator in enumerate((0, 1, -1)):
         level = net.emit(op.greater_equal(x, zero), f"sign{number}")
         bits = net.emit(op.astype(level, "uint1"), f"bits{number}")
         weight = net.rng.integers(0, 2, (20, 3, 3, int(x.ty.shape[-1]))).astype("uint8")
@@ -116,11 +117,10 @@ def binary() -> tuple[Model, dict[str, Array]]:
             bits,
             net.builder.tensor(f"w{number}", weight, "uint1"),
             strides=[1, 1 + number % 2],
-            padding=[1, 1, 1, 1],
+            padding=Padding(Sides(1, 1, 1, 1), numerator),
             groups=1,
             data_zero_point=BIPOLAR,
             weight_zero_point=BIPOLAR,
-            pad_value=pad_value,
         )
         x = net.requantize(net.emit(call, f"c{number}"), f"c{number}", largest=1.0)
         low = net.builder.tensor(f"low{number}", np.array(-40, np.int8))
@@ -136,11 +136,10 @@ def shared_sums() -> tuple[Model, dict[str, Array]]:
         net.x,
         net.builder.tensor("w", weight),
         strides=[1, 1],
-        padding=[1, 1, 1, 1],
+        padding=Padding(Sides(1, 1, 1, 1)),
         groups=6,
         data_zero_point=-7,
         weight_zero_point=0,
-        pad_value=0,
     )
     sums = net.emit(call, "sums")
     bias = net.builder.tensor("bias", net.rng.integers(-999, 999, 6).astype("int32"))
@@ -223,10 +222,9 @@ def test_a_bias_is_a_part_of_the_sums_correction(groups: int) -> None:
 
 ATTRS = {
     "strides": [1, 1],
-    "padding": [1, 1, 1, 1],
+    "padding": Padding(Sides(1, 1, 1, 1)),
     "data_zero_point": -5,
     "weight_zero_point": 0,
-    "pad_value": 0,
 }
 
 

@@ -105,7 +105,7 @@ def test_any_padding_and_zero_point(
     net = Net((images, *size, 8))
     attrs: dict[str, Any] = {
         "zero_point": zero_point,
-        "pad_value": value,
+        "padded_with": value,
         "strides": [stride, stride],
     }
     model = net.model(net.conv(net.x, "w", 40, padding=list(padding), **attrs))
