@@ -18,10 +18,8 @@ def border(window: Window) -> list[int]:
     """How many output rows and columns at each side have windows that reach into the padding."""
     counts = []
     for axis in (0, 1):
-        start = np.arange(window.output[axis]) * window.strides[axis] - window.padding.sides[axis]
-        before = int((start < 0).sum())
-        after = int((start + window.kernel[axis] > window.size[axis]).sum())
-        counts.append((before, after))
+        taps = window.taps(axis)
+        counts.append((int((taps[:, 0] < 0).sum()), int((taps[:, -1] >= window.size[axis]).sum())))
     return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
 
 
@@ -68,8 +66,7 @@ def fold_bias(
 
 def _outside(window: Window, axis: int, position: int) -> Array:
     """Which taps along an axis lie in the padding for one output position."""
-    first = position * window.strides[axis] - window.padding.sides[axis]
-    taps = first + np.arange(window.kernel[axis])
+    taps = window.taps(axis)[position]
     return (taps < 0) | (taps >= window.size[axis])
 
 

@@ -21,13 +21,7 @@ from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
 from stages.dialect import names
-from stages.dialect.calls import (
-    attributes,
-    dtype_of,
-    is_op,
-    operand_levels,
-    operand_numerators,
-)
+from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels, operand_numerators
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.graph.bindings import bindings_of, variables_in

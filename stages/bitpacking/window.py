@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from stages.dialect.padding import Halo, Padding, Sides
 from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.kernels.packing import round_up
 from stages.kernels.winograd_transforms import Transform
+from stages.kinds import Array
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class Window:
         """Sums of one of Winograd's tiles along each axis."""
         assert self.transform is not None, "nothing is transformed"
         return self.transform.outputs
+
+    def taps(self, axis: int) -> Array:
+        """Where they lie in the image along an axis, for every position: [output, kernel]."""
+        first = np.arange(self.output[axis]) * self.strides[axis] - self.padding.sides[axis]
+        return first[:, None] + np.arange(self.kernel[axis])
 
     def halo(self, stacked: int, phases: int, zero_point: ZeroPoint = AT_ZERO) -> Halo:
         """What must surround the image, of bytes with a zero point or else of level 0."""

@@ -134,10 +134,7 @@ def _conv_expression(
     del is_direct
     outputs, kh, kw, depth = (int(extent) for extent in weight.shape)
     n, h, w, _ = (int(extent) for extent in data.shape)
-    size = [
-        infer.output_size(extent, k, s, 0, 0)
-        for extent, k, s in zip((h, w), (kh, kw), strides, strict=True)
-    ]
+    size = infer.output_size((h, w), (kh, kw), strides)
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 
     def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:

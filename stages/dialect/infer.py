@@ -14,9 +14,16 @@ from stages.dialect.padding import Padding, Sides
 from stages.nodes import TensorType
 
 
-def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
-    """Extent of a convolution's or a pool's output along one axis."""
-    return (size + before + after - kernel) // stride + 1
+def output_size(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
+) -> tuple[int, int]:
+    """Height and width of what windows give over a padded image of so many pixels."""
+    extents = zip(size, kernel, strides, dilation, strict=True)
+    height, width = ((extent - (k - 1) * d - 1) // s + 1 for extent, k, s, d in extents)
+    return height, width
 
 
 def _require(condition: bool, message: str) -> None:
@@ -44,14 +51,12 @@ def _window_type(
     _require(min(dilation) >= 1, f"dilation {dilation}")
     kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     _require(min(padding) >= 0 and min(strides) >= 1, f"padding {padding}, strides {strides}")
-    top, left, bottom, right = sides
-    oh = output_size(h, kernel[0], strides[0], top, bottom)
-    ow = output_size(w, kernel[1], strides[1], left, right)
+    size = output_size(sides.around(h, w), kernel, strides)
     _require(
-        oh >= 1 and ow >= 1,
+        min(size) >= 1,
         f"a window of {list(kernel)} does not fit into data of {[h, w]} with padding {padding}",
     )
-    return tensor_type((n, oh, ow, channels), dtype)
+    return tensor_type((n, *size, channels), dtype)
 
 
 def conv2d(types: Sequence[TensorType], attrs: Attrs) -> TensorType:

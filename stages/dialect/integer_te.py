@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from stages.dialect.infer import output_size
 from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import ZeroPoint
 from stages.nodes import Scalar, Tensor
@@ -54,13 +55,10 @@ def conv2d(
     del of_levels
     oc, kh, kw, depth = (int(extent) for extent in weight.shape)
     padded = _padded(data, padding, lambda q: _numerator(q, data_zero_point))
-    n, h, w, _ = padded.shape
+    n, h, w, _ = (int(extent) for extent in padded.shape)
     (sh, sw), (dh, dw) = strides, dilation
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
-    size = [
-        (int(extent) - (k - 1) * d - 1) // s + 1
-        for extent, k, d, s in zip((h, w), (kh, kw), dilation, strides, strict=True)
-    ]
+    size = output_size((h, w), (kh, kw), strides, dilation)
 
     def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:
         channel = (o // (oc // groups)) * depth + rk

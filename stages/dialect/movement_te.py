@@ -63,8 +63,8 @@ def _strided_slice(call: Call, x: Tensor) -> Tensor:
 def _pad(call: Call, x: Tensor) -> Tensor:
     width = ints_of(call.attrs.pad_width)
     if str(call.attrs.pad_mode) == "constant":
-        fill = tirx.const(call.attrs.pad_value, x.dtype)
-        return topi.nn.pad(x, width[::2], width[1::2], fill)
+        pad_value = tirx.const(call.attrs.pad_value, x.dtype)
+        return topi.nn.pad(x, width[::2], width[1::2], pad_value)
     if str(call.attrs.pad_mode) == "reflect":
         return topi.nn.mirror_pad(x, width[::2], width[1::2], "REFLECT")
     raise NotImplementedError(f"relax.nn.pad in mode {call.attrs.pad_mode}")

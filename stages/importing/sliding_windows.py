@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stages.dialect.infer import output_size
+from stages.dialect.padding import Sides
+
 MAX_EXTENT = 1 << 20
 
 
@@ -20,19 +23,8 @@ class Windows:
 
     def output_extents(self, extents: Sequence[int]) -> tuple[int, int]:
         """Height and width of the result over an input of these extents, rounded down."""
-        height, width = (
-            (
-                extents[i]
-                + self.pads[i]
-                + self.pads[i + 2]
-                - self.dilations[i] * (self.kernel[i] - 1)
-                - 1
-            )
-            // self.strides[i]
-            + 1
-            for i in (0, 1)
-        )
-        return height, width
+        padded = Sides(*self.pads).around(*extents)
+        return output_size(padded, self.kernel, self.strides, self.dilations)
 
 
 def windows_of(

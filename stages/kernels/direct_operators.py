@@ -46,10 +46,7 @@ def _conv_expression(
     kh, kw, depth, outputs = (int(extent) for extent in weight.shape)
     n, h, w, _ = (int(extent) for extent in data.shape)
     share = outputs // groups
-    size = [
-        infer.output_size(extent, (k - 1) * d + 1, s, 0, 0)
-        for extent, k, d, s in zip((h, w), (kh, kw), dilation, strides, strict=True)
-    ]
+    size = infer.output_size((h, w), (kh, kw), strides, dilation)
     (sh, sw), (dh, dw) = strides, dilation
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 

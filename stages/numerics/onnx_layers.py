@@ -10,6 +10,7 @@ from tvm import te, tirx
 from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.infer import output_size
+from stages.dialect.padding import Sides
 from stages.dialect.processor import nearest
 from stages.dialect.registry import register
 from stages.dialect.zero_point import ZeroPoint
@@ -18,15 +19,12 @@ from stages.nodes import Index, Scalar, Tensor, TensorType
 
 
 def _infer_sums(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
-    shape, kernel, padding = shape_of(types[0]), attrs["kernel"], attrs["padding"]
+    shape, kernel = shape_of(types[0]), attrs["kernel"]
     if len(shape) != 4 or dtype_of(types[0]) != "float32":
         raise ValueError(f"data of {dtype_of(types[0])} {list(shape)}; float32 NHWC is expected")
     if str(attrs["accumulator"]) not in ("float32", "float64"):
         raise ValueError(f"accumulators of {attrs['accumulator']}; float32 and float64 exist")
-    extents = [
-        output_size(shape[1 + i], kernel[i], attrs["strides"][i], padding[i], padding[i + 2])
-        for i in (0, 1)
-    ]
+    extents = output_size(attrs["padding"].around(*shape[1:3]), kernel, attrs["strides"])
     if min(extents) < 1:
         raise ValueError(f"a window of {list(kernel)} does not fit into {list(shape[1:3])}")
     return tensor_type((shape[0], *extents, shape[3]), "float32")
@@ -37,11 +35,12 @@ def _legalize_sums(
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Sides,
     accumulator: str,
 ) -> Tensor:
-    top, left, bottom, right = padding
+    top, left, *_ = padding
     n, h, w, c = (int(extent) for extent in data.shape)
+    size = padding.around(h, w)
 
     def inside(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         value = data[b, y - top, x - left, k].astype(accumulator)
@@ -50,14 +49,10 @@ def _legalize_sums(
         is_inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         return tirx.if_then_else(is_inside, value, tirx.const(0, accumulator))
 
-    padded = te.compute((n, h + top + bottom, w + left + right, c), inside, name="padded")
+    padded = te.compute((n, *size, c), inside, name="padded")
     ry, rx = te.reduce_axis((0, kernel[0])), te.reduce_axis((0, kernel[1]))
-    extents = [
-        output_size(extent, kernel[i], strides[i], padding[i], padding[i + 2])
-        for i, extent in enumerate((h, w))
-    ]
     sums = te.compute(
-        (n, *extents, c),
+        (n, *output_size(size, kernel, strides), c),
         lambda b, y, x, k: te.sum(
             padded[b, y * strides[0] + ry, x * strides[1] + rx, k], axis=[ry, rx]
         ),
@@ -74,7 +69,7 @@ def window_sum2d(
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
-    padding: Sequence[int],
+    padding: Sides,
     accumulator: str,
 ) -> Array:
     """Sums over windows of float32 NHWC data, padding counted as 0: float32 NHWC.

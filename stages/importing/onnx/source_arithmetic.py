@@ -130,10 +130,10 @@ def average_pool2d(x: Array, windows: Windows, count_include_pad: bool) -> Array
     return total / _sum(_shifted(ones, windows, np.float32(0)))
 
 
-def _shifted(x: Array, windows: Windows, fill: np.float32) -> list[Array]:
+def _shifted(x: Array, windows: Windows, pad_value: np.float32) -> list[Array]:
     """One strided view of the padded input for each position inside the window."""
     top, left, bottom, right = windows.pads
-    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=pad_value)
     height, width = windows.output_extents(x.shape[2:])
     views = []
     for row in range(windows.kernel[0]):

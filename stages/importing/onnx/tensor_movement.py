@@ -149,12 +149,13 @@ def pad(builder: OnnxBuilder, node: Node) -> Any:
     amounts = [max(0, each) for axis in range(len(shape)) for each in width.get(axis, (0, 0))]
     if not any(amounts):
         return value
-    fill: Any = node.attributes.get("value", 0.0)
+    pad_value: Any = node.attributes.get("value", 0.0)
     if node.has(2):
-        fill = builder.constant(node.inputs[2]).item()
-    if np.isnan(fill):
-        raise UnsupportedError(f"pads with {fill}")
-    return builder.emit(relax.op.nn.pad(value, amounts, "constant", float(fill)), node.layer)
+        pad_value = builder.constant(node.inputs[2]).item()
+    if np.isnan(pad_value):
+        raise UnsupportedError(f"pads with {pad_value}")
+    padded = relax.op.nn.pad(value, amounts, "constant", float(pad_value))
+    return builder.emit(padded, node.layer)
 
 
 def _pad_by_positions(

@@ -41,7 +41,7 @@ class _Pad:
         self.inner = prod(self.result[self.axis + 1 :])
         dtype = storage_dtype(dtype_of(calls_in(function)[-1].ty))
         self.dtype, self.lanes = str(dtype), register // dtype.itemsize
-        self.fill = tirx.const(pad.attrs.pad_value, str(storage_dtype(dtype_of(pad.ty))))
+        self.pad_value = tirx.const(pad.attrs.pad_value, str(storage_dtype(dtype_of(pad.ty))))
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows."""
@@ -56,7 +56,8 @@ class _Pad:
         start = T.bind(number * (before + count + after))
 
         def fill(first: Index, size: int) -> None:
-            self._each(size, lambda i: T.buffer_store(result, self._kept(self.fill), [first + i]))
+            value = self._kept(self.pad_value)
+            self._each(size, lambda i: T.buffer_store(result, value, [first + i]))
 
         def copy(first: Index, source: Index) -> None:
             self._each(
