@@ -128,6 +128,10 @@ MISFITS = [
         "qnn.conv2d: padding [1, 1]; top, left, bottom, right are expected",
     ),
     (
+        broken("conv2d", {"padding": [1, 0, 1, 2]}),
+        "qnn.conv2d: padding [1, 0, 1, 2] without a pad_value",
+    ),
+    (
         broken("conv2d", {"strides": [0, 1]}),
         "qnn.conv2d: padding [1, 0, 1, 2], strides [0, 1]",
     ),
