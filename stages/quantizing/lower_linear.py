@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
+from stages.graph.sum_bounds import bounds_of_sums
 from stages.kinds import Array
 from stages.nodes import Call
 from stages.quantizing.chain import step
@@ -113,13 +114,8 @@ def _accumulate(
     call: Call,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
-    flat = weight.zero_point.numerators(q).reshape(q.shape[0], -1).astype(np.int64)
-    smallest, largest = data.numerator_range
-    if padded:
-        smallest, largest = min(smallest, 0), max(largest, 0)
-    positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
-    low = positive * smallest + negative * largest
-    high = positive * largest + negative * smallest
+    ends = (*data.numerator_range, 0) if padded else data.numerator_range
+    low, high = bounds_of_sums(weight.zero_point.numerators(q), ends)
     if max(-low.min(), high.max()) >= INT32_LIMIT:
         raise context.no_form("the accumulator can exceed 32 bits")
     product = (data.unit * unit).astype(np.float32)

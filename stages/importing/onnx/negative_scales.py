@@ -64,8 +64,7 @@ def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
 
 def _of_unsigned(points: Array, scale: Array, dtype: str) -> Array:
     """Zero points on the other side of the middle: that turns the whole range of a type."""
-    bits = int(dtype.lstrip("uint"))
-    return np.asarray(np.where(scale < 0, (1 << bits) - 1 - points, points))
+    return np.asarray(np.where(scale < 0, limits(dtype)[1] - points, points))
 
 
 def _type_of(values: Array, points: Array, given: np.dtype[Any]) -> np.dtype[Any]:

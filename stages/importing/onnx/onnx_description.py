@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.dtypes import is_integer, parse
 from stages.importing.description import attempted, description, shown_outputs
 from stages.importing.graph_inputs import GraphInput
 from stages.importing.onnx.onnx_builder import STORED
@@ -122,11 +123,11 @@ def _stored(graph: SourceGraph, node: Node, position: int) -> Table | None:
     """Bits and encoding of integers whose zero point is an input of a node; 8 bits without one."""
     is_given = len(node.inputs) > position and node.inputs[position]
     points = graph.tensor(node, position) if is_given else np.zeros((), np.uint8)
-    match = None if points is None else re.fullmatch(r"(u?)int(\d+)", str(points.dtype))
-    if match is None or points is None:
+    if points is None or not is_integer(str(points.dtype)):
         return None
-    encoding = "unipolar" if match[1] else "signed"
-    return {"bits": int(match[2]), "encoding": "asymmetric" if points.any() else encoding}
+    stored = parse(str(points.dtype))
+    encoding = "signed" if stored.is_signed else "unipolar"
+    return {"bits": stored.bits, "encoding": "asymmetric" if points.any() else encoding}
 
 
 def _weight_shape(
