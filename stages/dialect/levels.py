@@ -37,6 +37,11 @@ class Levels:
         return max(1, self.high.bit_length())
 
     @property
+    def dtype(self) -> str:
+        """The narrowest type that holds all of them."""
+        return f"{'int' if self.is_signed else 'uint'}{self.bits}"
+
+    @property
     def has_zero(self) -> bool:
         """Whether one of them stands for 0."""
         return self.zero_point.is_whole and self.low <= self.zero_point.whole <= self.high

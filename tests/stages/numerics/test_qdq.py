@@ -183,11 +183,11 @@ def test_a_grid_is_reshaped_with_its_tensor(data: st.DataObject) -> None:
     into = (*into, prod(shape[cut[1] :]))
     along = [n if i == axis else 1 for i, n in enumerate(shape)]
     scale = RNG.uniform(0.1, 1.0, along).astype(np.float32)
-    point = RNG.integers(-9, 9, along)
+    zero_point = RNG.integers(-9, 9, along)
     values = RNG.integers(-128, 128, shape)
-    found = Grid(scale, point, "int8").reshaped(shape, into)
+    found = Grid(scale, zero_point, "int8").reshaped(shape, into)
     assert found is not None
-    expected = ((values - point) * scale).reshape(into)
+    expected = ((values - zero_point) * scale).reshape(into)
     np.testing.assert_array_equal((values.reshape(into) - found.zero_point) * found.scale, expected)
 
 

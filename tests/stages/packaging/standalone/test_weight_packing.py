@@ -19,7 +19,7 @@ from stages.graph.composites import MATRICES
 from stages.kinds import Model
 from stages.layer_options import LayerAlgorithm
 from stages.numerics import qlinear
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 from stages.options import LegalizeOptions, QuantizeOptions
 from stages.packaging.sums.window_reads import Windows
 from stages.quantizing import run
@@ -43,7 +43,7 @@ from tests.targets import (
 op = relax.op
 SIZES = [(9, 64, 33), (5, 13, 40), (33, 37, 64), (1, 8, 8), (3, 70, 16)]
 """Rows, depth and columns: whole words and blocks, and parts of them."""
-OUT = Grid(np.asarray(0.5, np.float32), np.asarray(3), "int8")
+OUT = Quantization.of_type(0.5, 3, "int8")
 
 
 def product(
