@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.importing.tflite.byte_luts import stored_values
+from stages.numerics.quantization import every_byte
 from tests.stages.importing.tflite.cases import compare, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 
@@ -19,7 +19,7 @@ BYTES = ("int8", "uint8")
 def every_value(dtype: str) -> np.ndarray[Any, Any]:
     if dtype == "int16":
         return np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
-    return stored_values(dtype).astype(dtype).reshape(16, 16)
+    return every_byte(dtype).reshape(16, 16)
 
 
 def unary(

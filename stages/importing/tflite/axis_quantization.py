@@ -9,7 +9,7 @@ import tflite
 
 from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.tflite.flatbuffer import Budget, damaged
-from stages.importing.tflite.tflite_graph import Quantization
+from stages.importing.tflite.tflite_graph import AxisQuantization
 
 _LIMITS = {
     "int4": (-8, 7),
@@ -21,9 +21,9 @@ _LIMITS = {
 """The integers a zero point may be among, for types that quantized tensors are stored in."""
 
 
-def quantization_of(
+def axis_quantization_of(
     raw: Any, name: str, dtype: str, shape: tuple[int, ...], budget: Budget
-) -> Quantization | None:
+) -> AxisQuantization | None:
     """How a tensor is quantized; None where no scale is stated, or the type is not an integer.
 
     Raises StageError for a scale that is not positive or too large, a zero point outside the
@@ -51,7 +51,7 @@ def quantization_of(
         worst = zero_point[(zero_point < low) | (zero_point > high)][0]
         raise damaged(f"tensor '{name}' of {dtype} has the zero point {worst}")
     axis = _axis(raw.QuantizedDimension(), scale.size, name, shape)
-    return Quantization(scale, zero_point.astype(np.int64), axis)
+    return AxisQuantization(scale, zero_point.astype(np.int64), axis)
 
 
 def _axis(stated: int, scales: int, name: str, shape: tuple[int, ...]) -> int:
