@@ -52,6 +52,11 @@ class Levels:
         return self.zero_point.doubled == self.low + self.high
 
     @property
+    def from_zero(self) -> Levels:
+        """The same, counted from 0."""
+        return Levels(0, self.high - self.low, self.zero_point.moved(-self.low))
+
+    @property
     def numerators(self) -> tuple[int, int]:
         """The smallest and the largest numerator."""
         return self.zero_point.numerator(self.low), self.zero_point.numerator(self.high)

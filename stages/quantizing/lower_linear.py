@@ -65,7 +65,7 @@ def matmul(context: Context, call: Call) -> Value:
     call = integer.dense(
         data.variable,
         _weight_tensor(context, weight, matrix),
-        data_zero_point=data.zero_point,
+        data_zero_point=data.quantization.zero_point,
         weight_zero_point=weight.zero_point,
         of_levels=True,
     )
@@ -96,7 +96,7 @@ def _convolve(
         strides=list(geometry.strides),
         padding=list(geometry.padding),
         groups=geometry.groups,
-        data_zero_point=data.zero_point,
+        data_zero_point=data.quantization.zero_point,
         weight_zero_point=weight.zero_point,
         pad_value=0,
         of_levels=True,
@@ -114,11 +114,11 @@ def _accumulate(
     call: Call,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
-    ends = (*data.numerator_range, 0) if padded else data.numerator_range
+    ends = data.quantization.levels.numerators + ((0,) if padded else ())
     low, high = bounds_of_sums(weight.zero_point.numerators(q), ends)
     if max(-low.min(), high.max()) >= INT32_LIMIT:
         raise context.no_form("the accumulator can exceed 32 bits")
-    product = (data.unit * unit).astype(np.float32)
+    product = (data.quantization.unit * unit).astype(np.float32)
     steps = () if product.ndim == 0 and product == 1 else (step("multiply", product),)
     accumulator = context.builder.emit(call, context.layer)
     return Chain(accumulator, steps, low.astype(np.int32), high.astype(np.int32))
