@@ -95,8 +95,8 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
             return int(most_of(bounds_of_layer(call, tensor(call.args[1]))).max())
         if is_op(call, names.QNN_ADD):
             attrs = attributes(call)
-            points = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
-            return points + sum(reach(argument, calls, tensor) for argument in call.args)
+            moved = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
+            return moved + sum(reach(argument, calls, tensor) for argument in call.args)
     dtype = dtype_of(variable.ty)
     low, high = limits(dtype) if "int" in dtype else (0, UNKNOWN)
     return max(-low, high)

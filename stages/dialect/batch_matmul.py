@@ -60,8 +60,8 @@ def _integer_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
 def _integer_expression(
     data: Tensor, weight: Tensor, *, data_zero_point: ZeroPoint, weight_zero_point: ZeroPoint
 ) -> Tensor:
-    points = data_zero_point.whole, weight_zero_point.whole
-    wide = [lambda value, point=point: value.astype("int32") - point for point in points]
+    offsets = data_zero_point.whole, weight_zero_point.whole
+    wide = [lambda value, offset=offset: value.astype("int32") - offset for offset in offsets]
     return _sums(data, weight, wide)
 
 

@@ -105,9 +105,9 @@ def is_batched(call: Expr | None) -> bool:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
-    points = attrs["data_zero_point"], attrs["weight_zero_point"]
+    zero_points = attrs["data_zero_point"], attrs["weight_zero_point"]
     stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_POINT}
-    return data == "uint8" and weight in stored and points == (AT_ZERO, stored[weight])
+    return data == "uint8" and weight in stored and zero_points == (AT_ZERO, stored[weight])
 
 
 def is_product(call: Expr) -> bool:

@@ -88,10 +88,10 @@ def convolve(
     **stated: Any,
 ) -> Any:
     """Integer convolution of NHWC `data` with OHWI `weight`: int32 NHWC."""
-    attrs = {"data_zero_point": AT_ZERO, "weight_zero_point": AT_ZERO, "pad_value": 0} | stated
+    points = {"data_zero_point": AT_ZERO, "weight_zero_point": AT_ZERO, "pad_value": 0} | stated
     call = integer.conv2d(
         data, weight, strides=list(windows.strides), padding=list(windows.pads), groups=groups,
-        dilation=list(windows.dilations), **attrs,
+        dilation=list(windows.dilations), **points,
     )  # fmt: skip
     return builder.emit(call, name)
 
