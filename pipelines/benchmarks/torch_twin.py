@@ -182,9 +182,8 @@ class _Builder:
         # Beyond the end nothing counts: windows that reach over it are what ceil_mode is for.
         begins = windows.pads[:2]
         is_over = windows.pads[2:] != begins and rounded_up(windows, x.extents) == shape[2:]
-        scale, zero_point = (1.0, 0) if x.quantization is None else _numbers(x.quantization)
-        lowest = -zero_point * scale
-        placed, padding = (x.node, begins) if is_over else self._placed(x, windows, lowest)
+        scale, zero = (1.0, 0) if x.quantization is None else x.quantization.stated
+        placed, padding = (x.node, begins) if is_over else self._placed(x, windows, -zero * scale)
         arguments = (windows.kernel, windows.strides, padding, windows.dilations, is_over)
         self._give(
             node.outputs[0], self._call(_OPS.max_pool2d, placed, *arguments), shape, x.quantization
@@ -237,7 +236,7 @@ class _Builder:
         if activation == "relu6" and not ends_below_6(of):
             raise NoTwinError(f"'{node.layer}' has levels above 6 behind a ReLU6")
         op = plain if activation == "none" else relu
-        self._give(quantizer.outputs[0], self._call(op, *operands, *_numbers(of)), shape, of)
+        self._give(quantizer.outputs[0], self._call(op, *operands, *of.stated), shape, of)
 
     def _placed(self, x: _Value, windows: Windows, border: float) -> tuple[fx.Node, Any]:
         """An operator's input and its padding, after an operator that pads what is uneven."""
@@ -262,7 +261,7 @@ class _Builder:
         return self._graph.call_function(op, arguments)
 
     def _requantized(self, x: fx.Node, of: Quantization) -> fx.Node:
-        return self._call(torch.quantize_per_tensor, x, *_numbers(of), torch.quint8)
+        return self._call(torch.quantize_per_tensor, x, *of.stated, torch.quint8)
 
     def _dequantized(self, x: _Value) -> fx.Node:
         return self._call(torch.dequantize, x.node)
@@ -277,11 +276,6 @@ class _Builder:
         if found is None or found.quantization is None:
             raise NoTwinError(f"'{name}' is not quantized")
         return found
-
-
-def _numbers(of: Quantization) -> tuple[float, int]:
-    """Scale and zero point as PyTorch's operators take them."""
-    return float(of.scale), of.zero_point.whole
 
 
 def _weight(stored: Constant) -> Any:

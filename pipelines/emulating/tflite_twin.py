@@ -81,7 +81,7 @@ class _Writer:
             result = _stored(x.shape, of, node.layer)
             self._operations.append(Operation("QUANTIZE", [x], [result]))
             self._tensors[node.outputs[0]] = result
-        elif _means(x, of):
+        elif (x.scale, x.zero_point) == of.stated:
             self._tensors[node.outputs[0]] = x
         else:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
@@ -205,7 +205,7 @@ class _Writer:
         if node.attributes.get("axis") not in (1, -3) or {len(x.shape) for x in parts} != {4}:
             raise NoTwinError(f"'{node.layer}' does not join channels of pictures")
         on_grid = [
-            x if _means(x, of)
+            x if (x.scale, x.zero_point) == of.stated
             else self._anew(x, of, f"{node.layer}.quantize{at}")
             for at, x in enumerate(parts)
         ]  # fmt: skip
@@ -279,12 +279,7 @@ class _Writer:
 
 def _stored(shape: Sequence[int], of: Quantization, name: str) -> Tensor:
     """A tensor of the file."""
-    return Tensor(shape, of.dtype, float(of.scale), of.zero_point.whole, name=name)
-
-
-def _means(x: Tensor, of: Quantization) -> bool:
-    """Whether a tensor's integers mean what others do."""
-    return (x.scale, x.zero_point) == (float(of.scale), of.zero_point.whole)
+    return Tensor(shape, of.dtype, *of.stated, name=name)
 
 
 def _number(value: Any) -> Array:

@@ -91,18 +91,11 @@ def rescaled(
     to: BindingTarget, layer: str, accumulator: Var, factor: Array, out: Quantization
 ) -> Var:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
-    low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
     fits = bool(np.all(np.abs(factor) <= 0.5))  # accumulators have 32 bits
-    call = rescale(
-        accumulator,
-        scale,
-        zero_point=out.zero_point,
-        low=low,
-        high=high,
-        dtype=out.dtype,
-        fits=fits,
-    )
+    low, high = out.limits
+    kind = {"low": low, "high": high, "dtype": out.dtype}
+    call = rescale(accumulator, scale, zero_point=out.zero_point, **kind, fits=fits)
     return to.emit(call, f"{layer}.rescale")
 
 

@@ -49,6 +49,11 @@ class Quantization:
         return self.levels.low, self.levels.high
 
     @property
+    def stated(self) -> tuple[float, int]:
+        """Scale and whole zero point as frameworks state them."""
+        return float(self.scale), self.zero_point.whole
+
+    @property
     def unit(self) -> np.float32:
         """The real value of one numerator."""
         return np.float32(self.zero_point.unit(self.scale))

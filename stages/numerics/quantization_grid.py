@@ -1,4 +1,4 @@
-"""`Grid`: what the integers of a tensor mean, where scales or zero points vary along its axes."""
+"""`Grid`: what the integers of a tensor mean whose scales or zero points may vary along an axis."""
 
 from __future__ import annotations
 

@@ -203,10 +203,7 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
     )
     if factor.shape != (units,) or addend.shape != (units,):
         raise UnsupportedError(f"has factors of shape {list(factor.shape)} for {units} channels")
-    scale, zero_point = 1.0, 0
-    if dtype == "int8":
-        out = builder.quantization(output)
-        scale, zero_point = float(out.scale), out.zero_point.whole
+    scale, zero_point = (1.0, 0) if dtype == "float32" else builder.quantization(output).stated
     # The kernel derives these in float64 and stores them as float32.
     multiplier = (-factor / scale).astype(np.float32)
     bias = ((addend + count * factor) / scale + zero_point).astype(np.float32)

@@ -74,10 +74,9 @@ def _output(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Table:
 
 
 def _affine(tensor: Tensor) -> Table:
-    found = tensor.whole
-    if found is None:
+    if tensor.whole is None:
         return {}
-    return {"scale": float(found.scale), "zero_point": found.zero_point.whole}
+    return dict(zip(("scale", "zero_point"), tensor.whole.stated, strict=True))
 
 
 def _range(graph: Graph, tensor: Tensor) -> tuple[float, float]:

@@ -84,7 +84,7 @@ class TfliteImporter(Importer[TfliteBuilder, Operator, int]):
         for index in (*graph.inputs, *graph.outputs):
             tensor = graph.tensors[index]
             if (found := tensor.whole) is not None:
-                scale, zero_point = float(found.scale), found.zero_point.whole
+                scale, zero_point = found.stated
                 meaning[tensor.name] = {"scale": scale, "zero_point": zero_point}
         return {"numerics": "tflite", "quantization": json.dumps(meaning, sort_keys=True)}
 
