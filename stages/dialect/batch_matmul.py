@@ -19,7 +19,7 @@ from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import Scalar, Tensor, TensorType
 
-BYTE_POINT = ZeroPoint.of(128)
+BYTE_ZERO_POINT = ZeroPoint.of(128)
 """Zero point of unsigned weights: less it, they are signed bytes."""
 
 

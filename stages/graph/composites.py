@@ -106,7 +106,7 @@ def is_batched(call: Expr | None) -> bool:
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
     zero_points = attrs["data_zero_point"], attrs["weight_zero_point"]
-    stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_POINT}
+    stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_ZERO_POINT}
     return data == "uint8" and weight in stored and zero_points == (AT_ZERO, stored[weight])
 
 

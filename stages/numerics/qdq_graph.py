@@ -57,7 +57,7 @@ class QdqGraph:
             if all(each in self._constants for each in variables_in(value)):
                 self._constants.add(variable)
         self._grids: dict[tuple[Var, Var], Grid] = {}
-        self._points: dict[int, tuple[Var, Var]] = {}
+        self._stated: dict[int, tuple[Var, Var]] = {}
 
     def tensor(self, variable: Var) -> Array | None:
         """The value of an old parameter, None for other variables."""
@@ -101,5 +101,5 @@ class QdqGraph:
         if key not in self._grids:
             found = grid(scale, zero_point, dtype_of(call.args[2].ty))
             self._grids[key] = found
-            self._points[id(found)] = key
+            self._stated[id(found)] = key
         return self._grids[key]

@@ -19,7 +19,7 @@ from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-SCALE, POINT = ".joined_scale", ".joined_zero_point"
+SCALE, ZERO_POINT = ".joined_scale", ".joined_zero_point"
 """What the grid of a joined pair is called, behind the layer that dequantizes."""
 PASSES = 10
 """How often ONNX Runtime goes over a graph at most."""
@@ -128,7 +128,7 @@ def _pass(
             found = _common(first, second)
             if found is None:
                 continue
-            names = [f"{nodes[last].layer}{part}" for part in (SCALE, POINT)]
+            names = [f"{nodes[last].layer}{part}" for part in (SCALE, ZERO_POINT)]
             zero_point = np.asarray(found.zero_point.whole, found.dtype)
             added |= dict(zip(names, (np.asarray(found.scale), zero_point), strict=True))
             ends = [tuple(names)] * 2

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.dtypes import limits
 from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.torch_export.exported_program import Node
@@ -22,7 +23,7 @@ from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers
 
 Array = np.ndarray[Any, Any]
-_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
+_TYPES = ("int8", "uint8", "int16", "uint16")
 
 
 def _grid(
@@ -34,17 +35,14 @@ def _grid(
     shape: tuple[int, ...],
 ) -> tuple[Any, Any]:
     """Scale and zero point as operands of this shape; both are checked."""
-    if dtype not in (*_LIMITS, "int32"):
-        raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
+    if dtype not in (*_TYPES, "int32"):
+        raise UnsupportedError(f"has the type {dtype}; {', '.join(_TYPES)} are accepted")
     factor = scale.astype(np.float32)
     if not ((factor > 0) & (factor <= LARGEST_WEIGHT)).all():
         raise UnsupportedError("has a scale that is not a positive number, or too large")
-    limits = np.iinfo(dtype)
+    low, high = limits(dtype)
     whole = np.asarray(np.rint(zero_point.astype(np.float64)))
-    if (
-        not np.array_equal(whole, zero_point)
-        or not ((limits.min <= whole) & (whole <= limits.max)).all()
-    ):
+    if not np.array_equal(whole, zero_point) or not ((low <= whole) & (whole <= high)).all():
         raise UnsupportedError(f"has a zero point that is no {dtype}")
     if prod(shape) != factor.size or whole.size not in (1, factor.size):
         raise UnsupportedError(f"has {factor.size} scales and {whole.size} zero points for {shape}")
@@ -58,7 +56,7 @@ def _grid(
 def _quantize(
     builder: TorchBuilder, node: Node, scale: Any, zero_point: Any, dtype: str
 ) -> list[Any]:
-    smallest, largest = _LIMITS.get(dtype, (1, 0))
+    smallest, largest = limits(dtype) if dtype in _TYPES else (1, 0)
     low = _limit(builder, node, "quant_min", smallest)
     high = _limit(builder, node, "quant_max", largest)
     if not smallest <= low <= high <= largest:
@@ -127,8 +125,8 @@ def _per_tensor(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any
 
 def _computed(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any]:
     """A grid that `choose_qparams` made: float32 [] and int32 []."""
-    if dtype not in _LIMITS:
-        raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
+    if dtype not in _TYPES:
+        raise UnsupportedError(f"has the type {dtype}; {', '.join(_TYPES)} are accepted")
     zero_point = relax.op.astype(builder.read_at(node, "zero_point"), dtype)
     return builder.read_at(node, "scale"), builder.emit(zero_point, f"{node.name}.zero_point")
 

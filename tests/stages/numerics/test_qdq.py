@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from stages.dialect.calls import dtype_of, is_op
+from stages.dialect.calls import dtype_of, is_op, storage_dtype
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
@@ -34,8 +34,7 @@ class Net:
 
     def grid(self, scale: Any, zero_point: Any, dtype: str | None = None) -> tuple[Any, Any]:
         kind = dtype or self.dtype
-        storage = kind if kind in ("int32", "int16") else kind.rstrip("0123456789") + "8"
-        points = np.broadcast_to(np.asarray(zero_point, storage), np.shape(scale))
+        points = np.broadcast_to(np.asarray(zero_point, storage_dtype(kind)), np.shape(scale))
         return (
             self.builder.tensor("scale", np.asarray(scale, np.float32)),
             self.builder.tensor("zero_point", points, kind),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from stages.dialect.dtypes import limits, parse
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import Oracle
@@ -96,9 +97,8 @@ def test_constants_may_be_infinite(name: str) -> None:
 def _dequantized(dtype: str, way: str, has_point: bool, seed: int) -> bytes:
     """x + DequantizeLinear of constants whose scales have both signs, or are 0."""
     rng = np.random.default_rng(seed)
-    bits = int(dtype.lstrip("uint"))
-    low, high = (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    if dtype[0] != "u" and bits > 4:
+    low, high = limits(dtype)
+    if dtype[0] != "u" and parse(dtype).bits > 4:
         low += 1
     shape = {"tensor": (), "axis": (4,), "block": (3, 4)}[way]
     scale = np.asarray(rng.choice([-1, 0, 1], shape) * rng.uniform(0.01, 1, shape), F32)
