@@ -160,10 +160,8 @@ class InsertQuantizers(Pass):
         """The addition of a constant to a product: int32 on the grid of its sums."""
         if not is_op(call, names.ADD):
             return None
-        products = (
-            each for each in call.args if each in self._steps and each not in self._quantized
-        )
-        product = next(products, None)
+        products = (each for each in call.args if each in self._steps)
+        product = next((each for each in products if each not in self._quantized), None)
         constant = next((each for each in call.args if each in self.constants), None)
         if product is None or constant is None:
             return None

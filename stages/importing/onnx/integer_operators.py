@@ -40,7 +40,7 @@ def quantization_at(
 ) -> Quantization:
     """What two constant inputs say of bytes, with one scale and zero point."""
     found = grid_at(builder, node, scale, zero_point, dtype)
-    if found.quantization is None or not found.quantization.is_byte:
+    if dtype not in BYTES or found.quantization is None:
         raise UnsupportedError(
             f"has values of {dtype} with {found.scale.size} scales; bytes with one are accepted"
         )
@@ -173,9 +173,8 @@ def integer_product(
                 shape = builder.shape(name)
                 if len(shape) == 1 and shape != (1,):
                     shape = (shape[0], 1) if side == 0 else (shape[0],)
-                value = without_zero_point(
-                    builder, value, name, shape, f"{node.layer}.{'ab'[side]}"
-                )
+                layer = f"{node.layer}.{'ab'[side]}"
+                value = without_zero_point(builder, value, name, shape, layer)
         values.append(value)
         offsets.append(offset)
     kinds = {str(value.ty.dtype) for value in values}
