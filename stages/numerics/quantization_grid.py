@@ -23,6 +23,11 @@ class Grid:
     dtype: str
 
     @classmethod
+    def of_constants(cls, scale: Array, zero_point: Array, dtype: str) -> Grid:
+        """A grid of constants as a file holds them."""
+        return cls(np.asarray(scale, np.float32), zero_point.astype(np.int64), dtype)
+
+    @classmethod
     def of(cls, whole: Quantization) -> Grid:
         """A grid of one scale and zero point."""
         zero_point = np.asarray(whole.zero_point.whole, np.int64)
@@ -87,9 +92,3 @@ class Grid:
             for each in (self.scale, self.zero_point)
         )
         return Grid(scale, zero_point, self.dtype)
-
-
-def grid(scale: Array, zero_point: Array, dtype: str | None = None) -> Grid:
-    """A grid of constants as a file holds them."""
-    kind = dtype or str(zero_point.dtype)
-    return Grid(np.asarray(scale, np.float32), np.asarray(zero_point).astype(np.int64), kind)

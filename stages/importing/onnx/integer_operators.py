@@ -18,7 +18,6 @@ from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
 from stages.numerics.quantization import Quantization
 from stages.numerics.quantization_grid import Grid
-from stages.numerics.quantization_grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +31,7 @@ def grid_at(builder: OnnxBuilder, node: Node, scale: int, zero_point: int, dtype
         zero_points = builder.constant(node.inputs[zero_point])
         if str(zero_points.dtype) != dtype:
             raise UnsupportedError(f"has a zero point of {zero_points.dtype} for values of {dtype}")
-    return grid_of(scales, zero_points)
+    return Grid.of_constants(scales, zero_points, dtype)
 
 
 def quantization_at(
