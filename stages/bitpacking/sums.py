@@ -22,7 +22,7 @@ from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.dtypes import limits
+from stages.dialect.dtypes import is_integer, limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
@@ -98,5 +98,5 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
             moved = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
             return moved + sum(reach(argument, calls, tensor) for argument in call.args)
     dtype = dtype_of(variable.ty)
-    low, high = limits(dtype) if "int" in dtype else (0, UNKNOWN)
+    low, high = limits(dtype) if is_integer(dtype) else (0, UNKNOWN)
     return max(-low, high)
