@@ -20,7 +20,7 @@ ALIKE = {
     "check.py": "a command, and what must hold behind quantizing",
     "comparison.py": "of outputs; operators that compare, beside TensorFlow Lite's others",
     "layer_times.py": "of a package in C, and as pipelines read them",
-    "quantization.py": "of a recipe, and of a tensor of TensorFlow Lite",
+    "quantization.py": "of a recipe, and of a tensor",
 }
 """Names that several files have, and why."""
 

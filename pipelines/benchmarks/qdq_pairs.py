@@ -13,10 +13,9 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.importing.onnx.onnx_reader import Node, SourceGraph
+from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
-Grid = tuple[float, int]
-"""Scale and zero point of levels in uint8."""
 Activation = Literal["none", "relu", "relu6"]
 
 _SHIFTS = {np.dtype(np.uint8): 0, np.dtype(np.int8): 128}
@@ -50,20 +49,26 @@ class Pairs:
         stored = self._graph.tensor(node, 0)
         if stored is None:
             return False
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or (point is not None and point.any()):
+        scale, zero_point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if scale is None or (zero_point is not None and zero_point.any()):
             raise NoTwinError(f"'{node.layer}' has weights with a zero point")
         if scale.size > 1 and stored.ndim > 1 and node.attributes.get("axis", 1) != 0:
             raise NoTwinError(f"'{node.layer}' has scales of another axis than output channels")
         self._constants[node.outputs[0]] = Constant(stored, np.atleast_1d(scale))
         return True
 
-    def grid(self, node: Node) -> Grid:
-        """Return scale and zero point of a quantizer, as of uint8 where it is to int8."""
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or scale.size != 1 or point is None or point.dtype not in _SHIFTS:
+    def quantization(self, node: Node) -> Quantization:
+        """Return what a quantizer's levels mean, as of uint8 where it is to int8."""
+        scale, zero_point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if (
+            scale is None
+            or scale.size != 1
+            or zero_point is None
+            or zero_point.dtype not in _SHIFTS
+        ):
             raise NoTwinError(f"'{node.layer}' does not quantize to 8 bits by one scale")
-        return float(scale.reshape(())), int(point.reshape(())) + _SHIFTS[point.dtype]
+        moved = int(zero_point.item()) + _SHIFTS[zero_point.dtype]
+        return Quantization.of_type(scale.item(), moved, "uint8")
 
     def behind(self, node: Node) -> tuple[Node, Activation]:
         """Return the quantizer behind an operator, and the activation between them."""
@@ -111,7 +116,6 @@ class Pairs:
         return found
 
 
-def ends_below_6(grid: Grid) -> bool:
+def ends_below_6(of: Quantization) -> bool:
     """Whether 6 is at or above the last level, so that saturation is all that ReLU6 does there."""
-    scale, point = grid
-    return bool(np.rint(np.float32(6) / np.float32(scale)) + point >= 255)
+    return bool(of.quantize(np.asarray(6, np.float32)) == of.levels.high)

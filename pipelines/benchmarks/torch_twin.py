@@ -27,10 +27,11 @@ import numpy as np
 import torch
 from torch import fx
 
-from pipelines.benchmarks.qdq_pairs import Constant, Grid, NoTwinError, Pairs, ends_below_6
+from pipelines.benchmarks.qdq_pairs import Constant, NoTwinError, Pairs, ends_below_6
 from pipelines.benchmarks.torch_windows import evened, pool_windows, rounded_up
 from stages.importing.onnx.onnx_reader import Node, read
 from stages.importing.sliding_windows import Windows, windows_of
+from stages.numerics.quantization import Quantization
 
 _OPS = torch.ops.quantized
 
@@ -75,11 +76,11 @@ def _traced(module: Any, tensors: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Value:
-    """A tensor of the twin; `grid` is None of floats."""
+    """A tensor of the twin; `quantization` is None of floats."""
 
     node: fx.Node
     shape: tuple[int, ...]
-    grid: Grid | None = None
+    quantization: Quantization | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -119,10 +120,10 @@ class _Builder:
         x = self._values.get(node.inputs[0])
         if x is None or node.outputs[0] in self._values:
             return
-        grid = self._pairs.grid(node)
-        if x.grid is None:
-            self._give(node.outputs[0], self._requantized(x.node, grid), x.shape, grid)
-        elif x.grid == grid:
+        of = self._pairs.quantization(node)
+        if x.quantization is None:
+            self._give(node.outputs[0], self._requantized(x.node, of), x.shape, of)
+        elif x.quantization == of:
             self._values[node.outputs[0]] = x
         else:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
@@ -131,7 +132,7 @@ class _Builder:
         if self._pairs.is_of_constant(node):
             return
         x = self._quantized(node.inputs[0])
-        if self._pairs.grid(node) != x.grid:
+        if self._pairs.quantization(node) != x.quantization:
             raise NoTwinError(f"'{node.layer}' reads levels of another grid")
         self._values[node.outputs[0]] = x
 
@@ -181,10 +182,12 @@ class _Builder:
         # Beyond the end nothing counts: windows that reach over it are what ceil_mode is for.
         begins = windows.pads[:2]
         is_over = windows.pads[2:] != begins and rounded_up(windows, x.extents) == shape[2:]
-        scale, point = x.grid or (1.0, 0)
-        placed, padding = (x.node, begins) if is_over else self._placed(x, windows, -point * scale)
+        scale, zero = (1.0, 0) if x.quantization is None else x.quantization.stated
+        placed, padding = (x.node, begins) if is_over else self._placed(x, windows, -zero * scale)
         arguments = (windows.kernel, windows.strides, padding, windows.dilations, is_over)
-        self._give(node.outputs[0], self._call(_OPS.max_pool2d, placed, *arguments), shape, x.grid)
+        self._give(
+            node.outputs[0], self._call(_OPS.max_pool2d, placed, *arguments), shape, x.quantization
+        )
 
     def _average_pool(self, node: Node) -> None:
         x = self._quantized(node.inputs[0])
@@ -206,14 +209,14 @@ class _Builder:
     ) -> None:
         """PyTorch's means keep their input's grid; one with another grid is taken of floats."""
         quantizer, activation = self._pairs.behind(node)
-        grid = self._pairs.grid(quantizer)
+        of = self._pairs.quantization(quantizer)
         if activation != "none":
             raise NoTwinError(f"'{node.layer}' has an activation behind it")
-        if grid == x.grid:
+        if of == x.quantization:
             result = self._call(op, x.node, *arguments)
         else:
-            result = self._requantized(self._call(op, self._dequantized(x), *arguments), grid)
-        self._give(quantizer.outputs[0], result, shape, grid)
+            result = self._requantized(self._call(op, self._dequantized(x), *arguments), of)
+        self._give(quantizer.outputs[0], result, shape, of)
 
     def _flatten(self, node: Node) -> None:
         """Only dense layers tell what is flat from what is not, and they flatten it themselves."""
@@ -229,11 +232,11 @@ class _Builder:
     ) -> None:
         """An operator with the activation and the quantizer behind it."""
         quantizer, activation = self._pairs.behind(node)
-        grid = self._pairs.grid(quantizer)
-        if activation == "relu6" and not ends_below_6(grid):
+        of = self._pairs.quantization(quantizer)
+        if activation == "relu6" and not ends_below_6(of):
             raise NoTwinError(f"'{node.layer}' has levels above 6 behind a ReLU6")
         op = plain if activation == "none" else relu
-        self._give(quantizer.outputs[0], self._call(op, *operands, *grid), shape, grid)
+        self._give(quantizer.outputs[0], self._call(op, *operands, *of.stated), shape, of)
 
     def _placed(self, x: _Value, windows: Windows, border: float) -> tuple[fx.Node, Any]:
         """An operator's input and its padding, after an operator that pads what is uneven."""
@@ -257,18 +260,20 @@ class _Builder:
     def _call(self, op: Callable[..., Any], *arguments: Any) -> fx.Node:
         return self._graph.call_function(op, arguments)
 
-    def _requantized(self, x: fx.Node, grid: Grid) -> fx.Node:
-        return self._call(torch.quantize_per_tensor, x, *grid, torch.quint8)
+    def _requantized(self, x: fx.Node, of: Quantization) -> fx.Node:
+        return self._call(torch.quantize_per_tensor, x, *of.stated, torch.quint8)
 
     def _dequantized(self, x: _Value) -> fx.Node:
         return self._call(torch.dequantize, x.node)
 
-    def _give(self, name: str, node: fx.Node, shape: tuple[int, ...], grid: Grid | None) -> None:
-        self._values[name] = _Value(node, shape, grid)
+    def _give(
+        self, name: str, node: fx.Node, shape: tuple[int, ...], of: Quantization | None
+    ) -> None:
+        self._values[name] = _Value(node, shape, of)
 
     def _quantized(self, name: str) -> _Value:
         found = self._values.get(name)
-        if found is None or found.grid is None:
+        if found is None or found.quantization is None:
             raise NoTwinError(f"'{name}' is not quantized")
         return found
 

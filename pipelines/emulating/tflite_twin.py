@@ -10,7 +10,7 @@ own values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from stages.importing.onnx.onnx_reader import Node, SourceGraph, read
 from stages.importing.sliding_windows import Windows, windows_of
 from stages.importing.twins.tflite_operators import VALID
 from stages.importing.twins.tflite_writer import Operation, Tensor, build, constant
+from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 
@@ -75,12 +76,12 @@ class _Writer:
         x = self._tensors.get(node.inputs[0])
         if x is None or node.outputs[0] in self._tensors:
             return
-        scale, point = self._scale(node)
+        of = self._quantization(node)
         if x.dtype == "float32":
-            result = Tensor(x.shape, "int8", scale, point, name=node.layer)
+            result = _stored(x.shape, of, node.layer)
             self._operations.append(Operation("QUANTIZE", [x], [result]))
             self._tensors[node.outputs[0]] = result
-        elif (x.scale, x.zero_point) == (scale, point):
+        elif (x.scale, x.zero_point) == of.stated:
             self._tensors[node.outputs[0]] = x
         else:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
@@ -182,10 +183,9 @@ class _Writer:
         options = {"padding": padding, "filter_height": windows.kernel[0]}
         options |= {"filter_width": windows.kernel[1]} | strides_of(windows)
         if self._exact:
-            scale, point = self._scale(quantizer)
             real = Tensor(x.shape, "float32", name=f"{node.layer}.dequantize")
             mean = Tensor(shape, "float32", name=f"{node.layer}.mean")
-            result = Tensor(shape, "int8", scale, point, name=node.layer)
+            result = _stored(shape, self._quantization(quantizer), node.layer)
             self._operations += [
                 Operation("DEQUANTIZE", [x], [real], version=2),
                 Operation("AVERAGE_POOL_2D", [real], [mean], "Pool2DOptions", options),
@@ -200,17 +200,17 @@ class _Writer:
 
     def _concat(self, node: Node) -> None:
         quantizer, _ = self._pairs.behind(node)
-        scale, point = self._scale(quantizer)
+        of = self._quantization(quantizer)
         parts = [self._tensor(name) for name in node.inputs]
         if node.attributes.get("axis") not in (1, -3) or {len(x.shape) for x in parts} != {4}:
             raise NoTwinError(f"'{node.layer}' does not join channels of pictures")
         on_grid = [
-            x if (x.scale, x.zero_point) == (scale, point)
-            else self._anew(x, scale, point, f"{node.layer}.quantize{at}")
+            x if (x.scale, x.zero_point) == of.stated
+            else self._anew(x, of, f"{node.layer}.quantize{at}")
             for at, x in enumerate(parts)
         ]  # fmt: skip
         shape = (*parts[0].shape[:3], sum(x.shape[-1] for x in parts))
-        result = Tensor(shape, "int8", scale, point, name=node.layer)
+        result = _stored(shape, of, node.layer)
         options = {"axis": 3, "fused_activation_function": 0}
         self._operations.append(
             Operation("CONCATENATION", on_grid, [result], "ConcatenationOptions", options,
@@ -218,8 +218,8 @@ class _Writer:
         )  # fmt: skip
         self._tensors[quantizer.outputs[0]] = result
 
-    def _anew(self, x: Tensor, scale: float, point: int, name: str) -> Tensor:
-        result = Tensor(x.shape, "int8", scale, point, name=name)
+    def _anew(self, x: Tensor, of: Quantization, name: str) -> Tensor:
+        result = _stored(x.shape, of, name)
         self._operations.append(Operation("QUANTIZE", [x], [result], version=2))
         return result
 
@@ -258,22 +258,28 @@ class _Writer:
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
         """What an operator gives, by the quantizer behind it, and the activation between them."""
         quantizer, activation = self._pairs.behind(node)
-        scale, point = self._scale(quantizer)
+        of = self._quantization(quantizer)
         if not self._exact and (joined := self._pairs.joined_by(quantizer)) is not None:
-            scale, point = self._scale(joined)
-        result = Tensor(shape, "int8", scale, point, name=node.layer)
+            of = self._quantization(joined)
+        result = _stored(shape, of, node.layer)
         self._tensors[quantizer.outputs[0]] = result
         return result, _ACTIVATIONS[activation]
 
-    def _scale(self, node: Node) -> tuple[float, int]:
-        scale, point = self._pairs.grid(node)
-        return scale, point - _SHIFT
+    def _quantization(self, node: Node) -> Quantization:
+        """What a quantizer's levels mean, as of int8."""
+        found = self._pairs.quantization(node)
+        return Quantization.of_type(found.scale, found.zero_point.whole - _SHIFT, "int8")
 
     def _tensor(self, name: str) -> Tensor:
         found = self._tensors.get(name)
         if found is None or found.dtype == "float32":
             raise NoTwinError(f"'{name}' is not quantized")
         return found
+
+
+def _stored(shape: Sequence[int], of: Quantization, name: str) -> Tensor:
+    """A tensor of the file."""
+    return Tensor(shape, of.dtype, *of.stated, name=name)
 
 
 def _number(value: Any) -> Array:

@@ -14,7 +14,6 @@ from typing import TypeAlias
 import torch
 from torch.nn import functional
 
-from stages.importing.zoo.precision import Grid
 from stages.importing.zoo.qonnx_writer import Quantizer
 
 Array: TypeAlias = torch.Tensor
@@ -121,7 +120,7 @@ class Layer:
             return self.offset
         last_digit = torch.exp2(torch.frexp(self.gain)[1] - GAIN_DIGITS)
         digit = torch.where(self.gain == 1, 1.0, last_digit)
-        return on_grid(self.offset, digit * Grid.of(self.reads).unit * Grid.of(self.weights).unit)
+        return on_grid(self.offset, digit * self.reads.unit * self.weights.unit)
 
     def clip(self) -> None:
         """Keep the weights where gradients pass."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from recipes.models.graphs import Net, QdqNet
 from stages.importing.zoo.precision import (
-    Grid,
     activation_quantizer,
     draw_weights,
     fit_batch_norm,
@@ -55,13 +54,12 @@ class _Levels:
         """A convolution of what a quantizer gave, and a batch norm after which nothing rounds."""
         shape = (outputs, x.value.shape[1] // groups, kernel, kernel)
         quantizer = weight_quantizer(weights, int(np.prod(shape[1:])))
-        grid, inputs = Grid.of(quantizer), Grid.of(read)
-        values = draw_weights(self.rng, shape, quantizer, inputs.largest)
+        values = draw_weights(self.rng, shape, quantizer, read.largest)
         weight = self.writer.weights(name, values, quantizer)
         sums = self.writer.conv(name, x, weight, 1, kernel // 2, groups)
-        reach = np.abs(values / np.float32(grid.unit)).reshape(outputs, -1).sum(axis=1).max()
-        most = int(reach) * inputs.largest
-        norm = fit_batch_norm(self.rng, name, sums.value, grid.unit * inputs.unit, most, 0.0)
+        reach = np.abs(values / np.float32(quantizer.unit)).reshape(outputs, -1).sum(axis=1).max()
+        most = int(reach) * read.largest
+        norm = fit_batch_norm(self.rng, name, sums.value, quantizer.unit * read.unit, most, 0.0)
         return self.writer.batch_norm(f"{name}.bn", sums, norm)
 
     def add(self, name: str, x: Tensor) -> None:
@@ -101,7 +99,7 @@ def levels() -> bytes:
     levels, quantizer = _read(writer, features, 2, "head")
     flat = writer.flatten("flat", levels)
     head = weight_quantizer(TensorQuantization(bits=2, encoding="bipolar"), OUTPUTS)
-    values = draw_weights(net.rng, (CLASSES, OUTPUTS), head, Grid.of(quantizer).largest)
+    values = draw_weights(net.rng, (CLASSES, OUTPUTS), head, quantizer.largest)
     bias = np.zeros(CLASSES, np.float32)
     out = writer.gemm("head", flat, writer.weights("head", values, head), bias, "out")
     weights = net.rng.normal(size=(OUTPUTS, CHANNELS, 1, 1)) / CHANNELS**0.5

@@ -18,6 +18,7 @@ from stages.dialect.dtypes import limits
 from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import PLAIN, has_own
+from stages.graph.sum_bounds import bounds_of_sums
 from stages.kernels import operator_names
 from stages.kernels.packed_depthwise import (
     MAX_TAPS,
@@ -50,7 +51,7 @@ class DepthwisePlan:
     def most(self, constant: Array) -> Array:
         """The largest size of the sums of a channel plus a constant, int64 [C]."""
         ends = limits(dtype_of(self.layer.call.args[0].ty))
-        return most_of(self.layer.weights, ends, constant)
+        return most_of(bounds_of_sums(self.layer.weights, ends), constant)
 
     def corrected(self) -> tuple[Array, dict[str, Any]]:
         """The bias, int32 [Cp], and what else the kernel is told."""

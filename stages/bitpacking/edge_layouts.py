@@ -11,6 +11,7 @@ from typing import Any, get_args
 from tvm import relax
 
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.dtypes import parse
 from stages.dialect.padding import NO_HALO, NO_SIDES, Halo, Sides
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
@@ -118,7 +119,7 @@ def layout_of(variable: Var, form: Form, stored: Stored | None = None, **more: A
     """A layout of the values of a variable."""
     dtype = dtype_of(variable.ty)
     is_float = form == "floats"
-    bits = 8 * storage_dtype(dtype).itemsize if is_float else int(dtype.lstrip("uint"))
+    bits = 8 * storage_dtype(dtype).itemsize if is_float else parse(dtype).bits
     element = dtype if is_float else "float32"
     size, count = nhwc(variable.ty), images(variable.ty)
     return Layout(form, *size, bits, stored, images=count, element=element, **more)

@@ -14,6 +14,7 @@ from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, operand_levels
+from stages.dialect.dtypes import parse
 from stages.dialect.padding import Padding
 from stages.dialect.zero_point import AT_ZERO
 from stages.errors import StageError
@@ -142,7 +143,7 @@ def _offered(
     if is_float_product(layer.call):
         problem = FLOAT_PROBLEMS[data].name
         return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
-    bits, weights = int(data.lstrip("uint")), layer.weights
+    bits, weights = parse(data).bits, layer.weights
     if algorithm := linear_name(layer.call).rpartition("_")[0]:
         problem = Problem.of(*operand_levels(layer.call)).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]

@@ -12,10 +12,11 @@ from stages.bitpacking.bias_folding import fold_bias, widened
 from stages.bitpacking.depthwise_plans import DepthwisePlan
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.linear_layers import Layer
-from stages.bitpacking.sums import most_of_layer
+from stages.bitpacking.sums import most_of
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes
 from stages.graph.composites import is_batched
+from stages.graph.sum_bounds import bounds_of_layer
 from stages.kernels import packed_conv2d
 from stages.kernels.channel_groups import Groups, dense, taken
 from stages.kernels.packed_winograd import packed_winograd
@@ -58,7 +59,7 @@ class LinearPlan:
         weights are computed, or floats."""
         if self.is_computed or self.kernel.is_float:
             return None
-        return most_of_layer(self.layer.call, self.layer.weights, constant)
+        return most_of(bounds_of_layer(self.layer.call, self.layer.weights), constant)
 
     @property
     def packed_weights(self) -> Array:

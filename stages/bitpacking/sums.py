@@ -21,13 +21,14 @@ from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.linear_layers import linear_name
 from stages.dialect import names
-from stages.dialect.calls import attributes, dtype_of, is_op, operand_levels, operand_numerators
-from stages.dialect.dtypes import limits
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.dtypes import is_integer, limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import MOVED
+from stages.graph.sum_bounds import SumBounds, bounds_of_layer
 from stages.kinds import Array
-from stages.nodes import Call, Function, Var
+from stages.nodes import Function, Var
 from stages.numerics import rule_names
 
 Marks = Mapping[Var, Mapping[str, bool]]
@@ -44,22 +45,10 @@ def converts_slowly(hardware: Hardware) -> bool:
     return hardware.architecture == "aarch64" and core is not None and core.converts_slowly
 
 
-def most_of(weights: Array, ends: tuple[int, int], constant: Array) -> Array:
-    """The largest size of sums, int64 [O]: of weights [O, K] times any of the numbers between the
-    `ends`, plus a constant [O], or none."""
-    wide = weights.reshape(len(weights), -1).astype(np.int64)
-    above, below = wide.clip(min=0).sum(1), wide.clip(max=0).sum(1)
+def most_of(bounds: SumBounds, constant: Array = NONE) -> Array:
+    """The largest size of sums between bounds, plus a constant [O] or none: int64 [O]."""
     added = constant.astype(np.int64) if len(constant) else 0
-    least, most = ends
-    high = above * most + below * least + added
-    low = above * least + below * most + added
-    return np.asarray(np.maximum(np.abs(high), np.abs(low)))
-
-
-def most_of_layer(call: Call, weights: Array, constant: Array = NONE) -> Array:
-    """The same for a linear operator of levels, whose weights are levels [O, ...]."""
-    _, stored = operand_levels(call)
-    return most_of(stored.zero_point.numerators(weights), operand_numerators(call), constant)
+    return np.asarray(np.maximum(*(np.abs(bound + added) for bound in bounds)))
 
 
 def marks_of(
@@ -103,11 +92,11 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
         if name in MOVED:
             return reach(call.args[0], calls, tensor)
         if linear_name(call):
-            return int(most_of_layer(call, tensor(call.args[1])).max())
+            return int(most_of(bounds_of_layer(call, tensor(call.args[1]))).max())
         if is_op(call, names.QNN_ADD):
             attrs = attributes(call)
-            points = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
-            return points + sum(reach(argument, calls, tensor) for argument in call.args)
+            moved = sum(abs(attrs[f"{side}_zero_point"].whole) for side in ("lhs", "rhs"))
+            return moved + sum(reach(argument, calls, tensor) for argument in call.args)
     dtype = dtype_of(variable.ty)
-    low, high = limits(dtype) if "int" in dtype else (0, UNKNOWN)
+    low, high = limits(dtype) if is_integer(dtype) else (0, UNKNOWN)
     return max(-low, high)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from stages.dialect.dtypes import limits
 from stages.kinds import Array
+from stages.numerics.quantization import Quantization
 from stages.numerics.quantization_grid import Grid
 from stages.options import RangeEncoding
 
@@ -19,16 +21,16 @@ DIGITS = 18
 """Binary digits kept of a range, so that the last places of sums do not show in the scale."""
 
 
-def activation_grid(low: float, high: float, encoding: RangeEncoding) -> Grid:
+def activation_quantization(low: float, high: float, encoding: RangeEncoding) -> Quantization:
     """uint8 with a zero point (asymmetric), or int8 with zero point 0 and q in -127 .. 127.
 
-    The grid spans at least [low, high], `low <= 0 <= high`, up to half a step.
+    It spans at least [low, high], `low <= 0 <= high`, up to half a step.
     """
     if encoding == "symmetric":
-        return _grid(_rounded(max(-low, high)) / 127, 0, "int8")
+        return _of_scale(_rounded(max(-low, high)) / 127, 0, "int8")
     scale = (_rounded(high) + _rounded(-low)) / 255
     zero_point = round(_rounded(-low) / max(scale, SMALLEST_SCALE))
-    return _grid(scale, min(zero_point, 255), "uint8")
+    return _of_scale(scale, min(zero_point, 255), "uint8")
 
 
 def weight_grid(
@@ -41,10 +43,10 @@ def weight_grid(
     """
     others = tuple(i for i in range(values.ndim) if i != axis)
     if encoding == "asymmetric":
-        made = activation_grid(min(float(values.min()), 0), max(float(values.max()), 0), encoding)
-        return _grid(
-            max(float(made.factor), float(smallest.max())), made.tensor_zero_point, made.dtype
-        )
+        ends = min(float(values.min()), 0), max(float(values.max()), 0)
+        made = activation_quantization(*ends, encoding)
+        least = max(float(made.scale), float(smallest.max()))
+        return Grid.of(_of_scale(least, made.zero_point.whole, made.dtype))
     largest = np.abs(values).max(axis=others, keepdims=True).astype(np.float64)
     if not per_channel:
         largest = largest.max(keepdims=True).reshape(())
@@ -64,16 +66,15 @@ def smallest_weight_scale(bias: Array, input_scale: np.float32) -> Array:
 
 def quantized(values: Array, grid: Grid) -> Array:
     """The nearest integers of a grid that broadcasts to `values`; int8 stays in -127 .. 127."""
-    low, high = grid.limits
+    low, high = limits(grid.dtype)
     low = -127 if grid.dtype == "int8" else low
     stored = np.rint(values.astype(np.float64) / grid.scale.astype(np.float64)) + grid.zero_point
     return np.clip(stored, low, high).astype(grid.dtype)
 
 
-def _grid(scale: float, zero_point: int, dtype: str) -> Grid:
-    """A grid of one scale; a tensor of zeros has the scale 1."""
-    value = np.float32(max(scale, SMALLEST_SCALE)) if scale else np.float32(1)
-    return Grid(np.asarray(value, np.float32), np.asarray(zero_point, np.int64), dtype)
+def _of_scale(scale: float, zero_point: int, dtype: str) -> Quantization:
+    """That of a scale, which is 1 for a tensor of zeros."""
+    return Quantization.of_type(max(scale, SMALLEST_SCALE) if scale else 1, zero_point, dtype)
 
 
 def _rounded(bound: float) -> float:

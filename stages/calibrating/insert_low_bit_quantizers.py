@@ -136,9 +136,9 @@ class InsertLowBitQuantizers(Pass):
         factor = self.builder.tensor(f"{name}.scale", scale.astype(np.float32))
         if bits == 1 and is_signed:
             return qonnx_operators.bipolar_quant(value, factor)
-        zero = self.builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
+        zero_point = self.builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
         return qonnx_operators.quant(
-            value, factor, zero, bits=bits, signed=is_signed, narrow=narrow, rounding="ROUND"
+            value, factor, zero_point, bits=bits, signed=is_signed, narrow=narrow, rounding="ROUND"
         )
 
 

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from stages.calibrating.grids import activation_grid, quantized, smallest_weight_scale, weight_grid
+from stages.calibrating.grids import (
+    activation_quantization,
+    quantized,
+    smallest_weight_scale,
+    weight_grid,
+)
 from stages.calibrating.observe_ranges import Ranges
 from stages.calibrating.roles import Roles
 from stages.dialect import names
@@ -18,6 +23,7 @@ from stages.graph.passes import Pass
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import linear_quantizers
+from stages.numerics.quantization import Quantization
 from stages.numerics.quantization_grid import Grid
 from stages.options import CalibrateOptions
 
@@ -48,16 +54,17 @@ class InsertQuantizers(Pass):
         for binding in needed_bindings(self.main):
             for each in variables_in(binding.value):
                 self._readers[each].append(binding.value)
-        self._grids = {each: self._grid(each, ranges) for each in found.quantized}
+        self._quantized = {each: self._quantization(each, ranges) for each in found.quantized}
         for parameter, variable in list(self.mapping.items()):
             self.mapping[parameter] = self._through_grid(parameter, variable)
 
-    def _grid(self, variable: Var, ranges: Ranges) -> Grid:
+    def _quantization(self, variable: Var, ranges: Ranges) -> Quantization:
         encoding = self._options.activations.encoding
         owner = self._roles.shared.get(variable, variable)
         while owner in self._roles.shared:
             owner = self._roles.shared[owner]
-        return activation_grid(*ranges[str(owner.name)](LEVELS, encoding == "symmetric"), encoding)
+        ends = ranges[str(owner.name)](LEVELS, encoding == "symmetric")
+        return activation_quantization(*ends, encoding)
 
     def bindings(self) -> Sequence[VarBinding]:
         """Those that outputs depend on."""
@@ -83,12 +90,11 @@ class InsertQuantizers(Pass):
 
     def _through_grid(self, variable: Var, value: Var) -> Var:
         """The new variable, rounded to the grid of the old one if it has one."""
-        grid = self._grids.get(variable)
-        if grid is None:
+        found = self._quantized.get(variable)
+        if found is None:
             return value
-        name = str(variable.name)
-        scale, zero_point = self._scale(grid, name)
-        low, high = grid.limits
+        name, (low, high) = str(variable.name), found.limits
+        scale, zero_point = self._scale(Grid.of(found), name)
         stored = self.builder.emit(
             linear_quantizers.quantize_linear(value, scale, zero_point, low=low, high=high),
             f"{name}.quantized",
@@ -123,20 +129,20 @@ class InsertQuantizers(Pass):
         weights = self.constants[call.args[1]]
         if weights.ndim <= axis:
             return None
-        data = self._grids[origin]
+        data = self._quantized[origin]
         channels = weights.shape[axis]
         bias = self._bias_behind(variable)
         smallest = np.zeros(channels)
         if bias is not None:
             smallest = np.broadcast_to(
-                smallest_weight_scale(bias.reshape(-1), data.factor), (channels,)
+                smallest_weight_scale(bias.reshape(-1), data.scale), (channels,)
             )
         scheme = self._options.weights
         per_channel = scheme.granularity == "per_channel"
         grid = weight_grid(weights, axis, scheme.encoding, per_channel, smallest)
         name = str(variable.name)
         stored = self._constant(f"{name}.weight", quantized(weights, grid), grid)
-        step = (data.factor * grid.scale).astype(np.float32)
+        step = (data.scale * grid.scale).astype(np.float32)
         self._steps[variable] = step if step.size == 1 else step.reshape(-1)
         mapping = {call.args[0]: self.mapping[call.args[0]], call.args[1]: stored}
         return self.builder.emit(remap(call, mapping), name)
@@ -144,7 +150,7 @@ class InsertQuantizers(Pass):
     def _bias_behind(self, variable: Var) -> Array | None:
         """The constant that the product's one reader adds."""
         readers = self._readers[variable]
-        if variable in self._grids or len(readers) != 1 or not is_op(readers[0], names.ADD):
+        if variable in self._quantized or len(readers) != 1 or not is_op(readers[0], names.ADD):
             return None
         return next(
             (self.constants[each] for each in readers[0].args if each in self.constants), None
@@ -154,8 +160,8 @@ class InsertQuantizers(Pass):
         """The addition of a constant to a product: int32 on the grid of its sums."""
         if not is_op(call, names.ADD):
             return None
-        products = (each for each in call.args if each in self._steps and each not in self._grids)
-        product = next(products, None)
+        products = (each for each in call.args if each in self._steps)
+        product = next((each for each in products if each not in self._quantized), None)
         constant = next((each for each in call.args if each in self.constants), None)
         if product is None or constant is None:
             return None
@@ -178,7 +184,7 @@ class InsertQuantizers(Pass):
         if values.size == 1 or values.dtype != np.float32 or not beside or not _combines(reader):
             return self.read(variable)
         low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-        grid = activation_grid(low, high, self._options.activations.encoding)
+        grid = Grid.of(activation_quantization(low, high, self._options.activations.encoding))
         return self._constant(name, quantized(values, grid), grid)
 
 

@@ -19,7 +19,7 @@ from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
 from stages.nodes import Scalar, Tensor, TensorType
 
-BYTE_POINT = ZeroPoint.of(128)
+BYTE_ZERO_POINT = ZeroPoint.of(128)
 """Zero point of unsigned weights: less it, they are signed bytes."""
 
 
@@ -60,8 +60,8 @@ def _integer_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
 def _integer_expression(
     data: Tensor, weight: Tensor, *, data_zero_point: ZeroPoint, weight_zero_point: ZeroPoint
 ) -> Tensor:
-    points = data_zero_point.whole, weight_zero_point.whole
-    wide = [lambda value, point=point: value.astype("int32") - point for point in points]
+    offsets = data_zero_point.whole, weight_zero_point.whole
+    wide = [lambda value, offset=offset: value.astype("int32") - offset for offset in offsets]
     return _sums(data, weight, wide)
 
 

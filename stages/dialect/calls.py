@@ -13,7 +13,7 @@ from tvm import relax
 
 from stages.dialect.dtypes import parse
 from stages.dialect.levels import Levels
-from stages.dialect.padding import Padding, as_attributes, from_attributes
+from stages.dialect.padding import as_attributes, from_attributes
 from stages.dialect.zero_point import as_attribute, from_attribute
 from stages.nodes import Call, Op, TensorType, TupleType
 
@@ -67,13 +67,6 @@ def operand_levels(call: Call) -> tuple[Levels, Levels]:
         Levels.of_type(data, attrs["data_zero_point"]),
         Levels.of_type(weight, attrs["weight_zero_point"]),
     )
-
-
-def operand_numerators(call: Call) -> tuple[int, int]:
-    """The smallest and the largest that a product of levels may read, its padding included."""
-    data, _ = operand_levels(call)
-    numerators = (*data.numerators, Padding.of(attributes(call)).numerator)
-    return min(numerators), max(numerators)
 
 
 def is_op(expr: object, *names: str) -> TypeGuard[Call]:

@@ -37,6 +37,11 @@ class Levels:
         return max(1, self.high.bit_length())
 
     @property
+    def dtype(self) -> str:
+        """The narrowest type that holds all of them."""
+        return f"{'int' if self.is_signed else 'uint'}{self.bits}"
+
+    @property
     def has_zero(self) -> bool:
         """Whether one of them stands for 0."""
         return self.zero_point.is_whole and self.low <= self.zero_point.whole <= self.high
@@ -45,6 +50,11 @@ class Levels:
     def is_balanced(self) -> bool:
         """Whether 0 lies in the middle of them, as it does of bipolar bits."""
         return self.zero_point.doubled == self.low + self.high
+
+    @property
+    def from_zero(self) -> Levels:
+        """The same, counted from 0."""
+        return Levels(0, self.high - self.low, self.zero_point.moved(-self.low))
 
     @property
     def numerators(self) -> tuple[int, int]:

@@ -78,8 +78,8 @@ def word_of(x: Scalar) -> Scalar:
 def byte_of_word(word: Scalar, zero_point: int, low: int, high: int) -> Scalar:
     """An int16 plus a zero point, saturated, within the bounds of a byte."""
     if zero_point:
-        point = tirx.const(zero_point, "int16")
-        word = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", word, point)
+        offset = tirx.const(zero_point, "int16")
+        word = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", word, offset)
     bounds = (tirx.const(bound, "int16") for bound in (low, high))
     return tirx.min(tirx.max(word, next(bounds)), next(bounds)).astype("int32")
 

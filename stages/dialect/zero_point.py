@@ -96,8 +96,8 @@ def as_attribute(name: str, value: Any) -> Any:
     """What a Relax call states of an attribute: of a zero point its number, an int if whole."""
     if not name.endswith(_ATTRIBUTE):
         return value
-    point = ZeroPoint.of(value)
-    return point.whole if point.is_whole else point.number
+    zero_point = ZeroPoint.of(value)
+    return zero_point.whole if zero_point.is_whole else zero_point.number
 
 
 def from_attribute(name: str, value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 from stages.dialect import batch_matmul, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.dtypes import parse
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.nodes import Call, Expr, Function
@@ -104,9 +105,9 @@ def is_batched(call: Expr | None) -> bool:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)
-    points = attrs["data_zero_point"], attrs["weight_zero_point"]
-    stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_POINT}
-    return data == "uint8" and weight in stored and points == (AT_ZERO, stored[weight])
+    zero_points = attrs["data_zero_point"], attrs["weight_zero_point"]
+    stored = {"int8": AT_ZERO, "uint8": batch_matmul.BYTE_ZERO_POINT}
+    return data == "uint8" and weight in stored and zero_points == (AT_ZERO, stored[weight])
 
 
 def is_product(call: Expr) -> bool:
@@ -118,7 +119,7 @@ def is_product(call: Expr) -> bool:
     if not has_kernel_form(call) or attributes(call)["weight_zero_point"]:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
-    return data.startswith("uint") and weight in ("int8", "int16")
+    return parse(data).kind == "uint" and weight in ("int8", "int16")
 
 
 def has_kernel_form(call: Expr) -> TypeGuard[Call]:
@@ -134,4 +135,4 @@ def has_kernel_form(call: Expr) -> TypeGuard[Call]:
         return False
     if data == "int8":
         return bool(attrs["data_zero_point"].is_whole)
-    return data.startswith("uint") and int(data[4:]) <= 8
+    return parse(data).kind == "uint" and parse(data).bits <= 8

@@ -54,9 +54,7 @@ def form_of(call: Call, weight: Array | None) -> Form | None:
         return "spread" if has_own(call) else "bytes"
     if takes_products(call, weight):
         return "bytes"
-    attrs = attributes(call)
-    points = attrs["data_zero_point"], attrs["weight_zero_point"]
-    is_whole = all(point.is_whole for point in points)
+    is_whole = all(levels.zero_point.is_whole for levels in operand_levels(call))
     return "loops" if weight is not None and is_whole else None
 
 
@@ -107,10 +105,11 @@ def bits_obstacle(data: Levels, stored: Levels, groups: int) -> str | None:
         return f"it has more than {MAX_PLANES} bits"
     if groups != 1:
         return "it is a grouped convolution"
-    point = stored.zero_point
-    if point and (stored.is_signed or not stored.is_balanced):
+    zero_point = stored.zero_point
+    if zero_point and (stored.is_signed or not stored.is_balanced):
         return (
-            f"its weights have the zero point {point.number}, neither 0 nor the middle of the range"
+            f"its weights have the zero point {zero_point.number}, "
+            "neither 0 nor the middle of the range"
         )
     return None
 
@@ -128,8 +127,8 @@ def takes_depthwise(call: Call, weight: Array | None) -> bool:
         return False
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
     is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
-    point = attrs["data_zero_point"]
-    is_level = Levels.of_type("uint8", point).has_zero and not Padding.of(attrs).numerator
+    levels = Levels.of_type("uint8", attrs["data_zero_point"])
+    is_level = levels.has_zero and not Padding.of(attrs).numerator
     is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
     return is_own and is_level and is_small and fits_bytes(call, weight)
 

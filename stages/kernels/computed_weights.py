@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.batch_matmul import BYTE_POINT
+from stages.dialect.batch_matmul import BYTE_ZERO_POINT
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.kernels.packing import pack_weights, round_up
@@ -35,6 +35,6 @@ def pack_matrices(weight: Array, *, signature: str, depth: int) -> Array:
     `depth` in all.
     """
     kernel = parse_signature(signature)
-    signed = weight.astype(np.int32) - BYTE_POINT.whole if weight.dtype == np.uint8 else weight
+    signed = weight.astype(np.int32) - BYTE_ZERO_POINT.whole if weight.dtype == np.uint8 else weight
     padded = np.pad(signed, [(0, 0), (0, 0), (0, depth - weight.shape[2])])
     return np.stack([pack_weights(kernel, each[:, None, None]) for each in padded])

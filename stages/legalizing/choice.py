@@ -66,16 +66,6 @@ class Layer:
         return encodings or self.own_obstacle
 
     @property
-    def activation_bits(self) -> int:
-        """Bits of the input levels."""
-        return int(self.data_dtype.lstrip("uint"))
-
-    @property
-    def weight_bits(self) -> int:
-        """Bits of the stored weights."""
-        return int(self.weight_dtype.lstrip("uint"))
-
-    @property
     def levels(self) -> tuple[Levels, Levels]:
         """What the input and the stored weights may hold."""
         stored = Levels.of_type(self.weight_dtype, self.attrs["weight_zero_point"])
@@ -228,10 +218,10 @@ def subject(
     layer: Layer, wanted: Algorithm | None, packing: Packing | None, offers: Table
 ) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
-    products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
+    products = layer.workload(products_problem(layer.levels[0].bits, layer.weight_limit))
     if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
-        offered = byte_candidates(offers, layer.activation_bits, layer.numerators, algorithms)
+        offered = byte_candidates(offers, layer.levels[0].bits, layer.numerators, algorithms)
         return Subject((products,), tuple(offered))
     offered = layer.offered(offers)
     allowed = [offer for offer in offered if wanted in (None, offer.algorithm)]

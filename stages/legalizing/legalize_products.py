@@ -98,11 +98,13 @@ class LegalizeProducts(Pass):
 
     def _rounds_alike(self, call: Call) -> bool:
         """Whether products give the same integers as a division by a constant scale."""
-        scale, point = (self.constants.get(argument) for argument in call.args[1:])
+        scale, zero_point = (self.constants.get(argument) for argument in call.args[1:])
         attrs = attributes(call)
-        if scale is None or point is None or attrs.get("reciprocal") or scale.size + point.size > 2:
+        if scale is None or zero_point is None or attrs.get("reciprocal"):
             return False
-        bounds = (attrs[name] - int(point.item()) for name in ("low", "high"))
+        if scale.size + zero_point.size > 2:
+            return False
+        bounds = (attrs[name] - int(zero_point.item()) for name in ("low", "high"))
         return rounds_alike(NUMPY, float(scale.item()), *bounds)
 
     def _is_moved(self, binding: VarBinding) -> bool:
@@ -196,7 +198,7 @@ class LegalizeProducts(Pass):
         call, name = binding.value, str(binding.var.name)
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         weight_name = str(call.args[1].name)
-        point, weight_point = (attrs[f"{side}_zero_point"].whole for side in ("data", "weight"))
+        offset, stored = attrs["data_zero_point"].whole, attrs["weight_zero_point"]
         dtype = str(attrs.get("dtype", "int32"))
         is_conv = is_op(call, names.QNN_CONV2D)
         padding = Padding.of(attrs)
@@ -205,12 +207,12 @@ class LegalizeProducts(Pass):
             if padded is None:  # what surrounds the image has no stored value
                 return None
             data = padded
-        levels = weight.astype(np.int64) - weight_point
+        levels = weight.astype(np.int64) - stored.whole
         sums = levels.reshape(len(levels), -1).sum(axis=1)
-        is_folded = bool(point) and self._fits(levels, dtype_of(data.ty), dtype)
+        is_folded = bool(offset) and self._fits(levels, dtype_of(data.ty), dtype)
         kept = {
-            "data_zero_point": 0 if is_folded else point,
-            "weight_zero_point": weight_point,
+            "data_zero_point": 0 if is_folded else offset,
+            "weight_zero_point": stored,
             "dtype": dtype,
         }
         if is_conv:
@@ -224,7 +226,7 @@ class LegalizeProducts(Pass):
             return call
         self.mapping[binding.var] = self.builder.emit(call, name)
         self.redefined.add(name)  # its sums lack what the bias adds
-        self._bias(binding, -point * sums)
+        self._bias(binding, -offset * sums)
         return None
 
     def _fits(self, levels: Array, data_dtype: str, dtype: str) -> bool:
@@ -233,9 +235,9 @@ class LegalizeProducts(Pass):
         bound = int(np.abs(levels).reshape(len(levels), -1).sum(axis=1).max(initial=0)) * largest
         return 2 * bound <= np.iinfo(dtype).max
 
-    def _padded(self, data: Var, padding: Padding, point: ZeroPoint, name: str) -> Var | None:
+    def _padded(self, data: Var, padding: Padding, zero_point: ZeroPoint, name: str) -> Var | None:
         """The image with its padding around it; None where its type cannot hold that."""
-        limits, value = np.iinfo(dtype_of(data.ty)), padding.stored(point)
+        limits, value = np.iinfo(dtype_of(data.ty)), padding.stored(zero_point)
         if not limits.min <= value <= limits.max:
             return None
         padded = relax.op.nn.pad(data, padding.sides.pad_width(), pad_value=value)

@@ -42,20 +42,20 @@ def quantize_linear(
     `float32(1) / scale`, as `quantized_decomposed.quantize_per_tensor` does. If it `rounds_alike`,
     products give the same integers as the division (`stages.numerics.division`).
     """
-    point = m.cast(zero_point, "int32")
+    zero_point = m.cast(zero_point, "int32")
     if reciprocal:
         scaled = m.product(x, m.quotient(m.constant(1, "float32"), scale))
     else:
         scaled = m.quotient(x, scale)
-    smallest, largest = (m.cast(limit - point, "float32") for limit in (low, high))
+    smallest, largest = (m.cast(limit - zero_point, "float32") for limit in (low, high))
     if rounds_alike and m.divides_by_products():
         ends = (m.product(bound, scale) for bound in (smallest, largest))
         x = m.where(x > (least := next(ends)), x, least)
         x = m.where(x < (most := next(ends)), x, most)
-        return m.nearest(quotient_by_products(m, x, scale)) + point
+        return m.nearest(quotient_by_products(m, x, scale)) + zero_point
     bounded = m.where(scaled > smallest, scaled, smallest)
     bounded = m.where(bounded < largest, bounded, largest)
-    return m.nearest(bounded) + point
+    return m.nearest(bounded) + zero_point
 
 
 @elementwise(

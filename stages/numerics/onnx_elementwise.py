@@ -14,6 +14,8 @@ from stages.dialect.numbers import Numbers, Value
 from stages.dialect.zero_point import ZeroPoint
 from stages.numerics.linear_quantizers import FLOAT
 
+FIXED_OPERANDS = ("lhs_ratio", "lhs_zero_point", "rhs_ratio", "rhs_zero_point", "zero_point")
+
 
 @elementwise(
     "qlinear_add", ["lhs", "rhs", "lhs_ratio", "rhs_ratio", "fixed"], as_first,
@@ -36,15 +38,15 @@ def qlinear_add(
 
 
 @elementwise(
-    "qlinear_add_fixed", ["lhs_ratio", "lhs_point", "rhs_ratio", "rhs_point", "point"], as_first,
-    accepts=dict.fromkeys(("lhs_ratio", "lhs_point", "rhs_ratio", "rhs_point", "point"), FLOAT),
-)  # fmt: skip
+    "qlinear_add_fixed", FIXED_OPERANDS, as_first, accepts=dict.fromkeys(FIXED_OPERANDS, FLOAT)
+)
 def qlinear_add_fixed(
-    m: Numbers, lhs_ratio: Value, lhs_point: Value, rhs_ratio: Value, rhs_point: Value,
-    point: Value,
+    m: Numbers, lhs_ratio: Value, lhs_zero_point: Value, rhs_ratio: Value, rhs_zero_point: Value,
+    zero_point: Value,
 ) -> Value:  # fmt: skip
     """The operand `fixed` of `qlinear_add`, of scales and zero points that are computed."""
-    return point - m.multiply_add(lhs_ratio, lhs_point, m.product(rhs_ratio, rhs_point))
+    right = m.product(rhs_ratio, rhs_zero_point)
+    return zero_point - m.multiply_add(lhs_ratio, lhs_zero_point, right)
 
 
 @elementwise(
@@ -61,7 +63,7 @@ def qlinear_mul(
     `offset` as in `qlinear_add`.
     """
     left, right = (
-        _moved(m, q, -point.whole) for q, point in ((lhs, lhs_zero_point), (rhs, rhs_zero_point))
+        _moved(m, q, -by.whole) for q, by in ((lhs, lhs_zero_point), (rhs, rhs_zero_point))
     )
     scaled = m.product(m.product(left, right), ratio)  # of two whole numbers it is exact
     moved = scaled + m.constant(zero_point.whole + offset, "float32")

@@ -94,19 +94,19 @@ def near_ties(
     `slope` and `offset` of the level of a sum, `reach` and `least` as `bounds` has them.
     """
     strided = data[:, :: strides[0], :: strides[1]].astype(np.int32) - data_zero_point.whole
-    point = zero_point.whole
     norms = np.sqrt((strided**2).sum(axis=3, keepdims=True).astype(np.float32))
     norms = norms * np.float32(data_scale)
-    at = level(NUMPY, sums, slope, offset, (low - point, high - point))
+    centre = zero_point.whole
+    at = level(NUMPY, sums, slope, offset, (low - centre, high - centre))
     whole = np.rint(at)
-    found = whole.astype(np.int32) + point
+    found = whole.astype(np.int32) + centre
     near = is_near(NUMPY, at, whole, reach, norms, least)
     values = strided.astype(np.float32) * np.float32(data_scale)
     factors = weight[:, 0, 0].astype(np.float32) * weight_scale[:, None]
     *place, channel = np.nonzero(near)
     total = _in_order(values[tuple(place)], factors[channel], block) + bias[channel]
-    step, zero = np.float32(scale), np.int32(point)
-    found[near] = QUANTIZE(NUMPY, total, step, zero, low=low, high=high)
+    operands = total, np.float32(scale), np.int32(centre)
+    found[near] = QUANTIZE(NUMPY, *operands, low=low, high=high)
     return found.astype(np.int8 if low < 0 else np.uint8)
 
 

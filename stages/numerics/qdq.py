@@ -62,12 +62,13 @@ def _visit(graph: QdqRewriter, variable: Var, value: Expr, numerics: str) -> Non
         graph.note_dequantized(variable, value)
     elif is_op(value, quantize_linear.name):
         grid = graph.grid(value)
-        if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
+        out = None if grid is None else grid.quantization
+        if out is None or not _is_whole(value, out.limits):
             return
-        result = qdq_integers.same_or_lut(graph, value.args[0], grid, variable)
+        result = qdq_integers.same_or_lut(graph, value.args[0], out, variable)
         graph.target = str(variable.name)
-        if result is None and numerics == "onnx" and grid.is_byte:
-            result = qdq_onnx.fused(graph, value.args[0], grid)
+        if result is None and numerics == "onnx" and out.is_byte:
+            result = qdq_onnx.fused(graph, value.args[0], out)
         if result is not None:
             graph.values[variable] = result
     else:

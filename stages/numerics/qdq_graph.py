@@ -12,7 +12,7 @@ from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.numerics import linear_quantizers
 from stages.numerics.onnx_islands import NOTHING_KNOWN, Island, Session
-from stages.numerics.quantization_grid import Grid, grid
+from stages.numerics.quantization_grid import Grid
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class QdqGraph:
             if all(each in self._constants for each in variables_in(value)):
                 self._constants.add(variable)
         self._grids: dict[tuple[Var, Var], Grid] = {}
-        self._points: dict[int, tuple[Var, Var]] = {}
+        self._stated: dict[int, tuple[Var, Var]] = {}
 
     def tensor(self, variable: Var) -> Array | None:
         """The value of an old parameter, None for other variables."""
@@ -99,7 +99,7 @@ class QdqGraph:
             return None
         key = (call.args[1], call.args[2])
         if key not in self._grids:
-            found = grid(scale, zero_point, dtype_of(call.args[2].ty))
+            found = Grid.of_constants(scale, zero_point, dtype_of(call.args[2].ty))
             self._grids[key] = found
-            self._points[id(found)] = key
+            self._stated[id(found)] = key
         return self._grids[key]

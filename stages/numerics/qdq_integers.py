@@ -17,7 +17,8 @@ from stages.numerics import qlinear
 from stages.numerics.linear_quantizers import FLOAT
 from stages.numerics.qdq_graph import Quantized
 from stages.numerics.qdq_rewriter import QdqRewriter
-from stages.numerics.quantization_grid import Grid, every_byte
+from stages.numerics.quantization import Quantization, every_byte
+from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import table
 
 LONGEST_CHAIN = 64
@@ -40,7 +41,7 @@ def _move_call(graph: QdqRewriter, variable: Var, call: Call) -> None:
     first = operands[0] if operands else None
     if first is None:
         return
-    name = str(call.op.name)
+    name, of = str(call.op.name), first.grid.quantization
     if name == names.PERMUTE_DIMS and call.attrs.axes is not None:
         axes = tuple(int(axis) for axis in call.attrs.axes)
         _note(graph, variable, _on(graph, call), first.grid.transposed(axes))
@@ -48,19 +49,19 @@ def _move_call(graph: QdqRewriter, variable: Var, call: Call) -> None:
         grid = first.grid.reshaped(shape_of(call.args[0].ty), shape_of(variable.ty))
         if grid is not None:
             _note(graph, variable, _on(graph, call), grid)
-    elif not first.grid.is_per_tensor:
+    elif of is None:
         return
     elif name in names.MOVEMENTS:
         _note(graph, variable, _on(graph, call), first.grid)
-    elif name in (names.ARGMAX, names.ARGMIN) and first.grid.factor > 0:
+    elif name in (names.ARGMAX, names.ARGMIN) and of.scale > 0:
         graph.values[variable] = graph.builder.emit(_on(graph, call), str(variable.name))
     elif name in (names.MAXIMUM, names.MINIMUM, names.CONCAT, names.STACK):
-        if all(each is not None and each.grid.same(first.grid) for each in operands):
+        if all(each is not None and each.grid.quantization == of for each in operands):
             _note(graph, variable, _on(graph, call), first.grid)
     elif name == names.RELU:
-        low, high = max(first.grid.limits[0], first.grid.tensor_zero_point), first.grid.limits[1]
-        clipped = relax.op.clip(first.value, low, high)
-        is_idle = low == first.grid.limits[0]
+        low = max(of.levels.low, of.zero_point.whole)
+        clipped = relax.op.clip(first.value, low, of.levels.high)
+        is_idle = low == of.levels.low
         _note(graph, variable, first.value if is_idle else clipped, first.grid)
     elif name == names.MAX_POOL2D and _is_plain_pool(call):
         attrs = call.attrs
@@ -94,31 +95,29 @@ def _note(graph: QdqRewriter, variable: Var, value: Expr, grid: Grid) -> None:
     graph.quantized[variable] = Quantized(kept, grid)
 
 
-def same_or_lut(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Var | None:
-    """Integers on grid `out` of an old float variable that depends on one byte alone."""
+def same_or_lut(graph: QdqRewriter, variable: Var, out: Quantization, result: Var) -> Var | None:
+    """Integers that mean what `out` says, of an old float variable of one byte alone."""
     direct = graph.quantized.get(variable)
-    if direct is not None and direct.grid.same(out):
+    if direct is not None and direct.grid.quantization == out:
         return direct.value
     chain = _chain(graph, variable)
     if chain is None:
         return None
     root, order = chain
-    quantized = graph.quantized[root]
-    if dtype_of(quantized.value.ty) != quantized.grid.dtype or not quantized.grid.is_byte:
+    data, of = graph.quantized[root].value, graph.quantized[root].grid.quantization
+    if of is None or not of.is_byte or dtype_of(data.ty) != of.dtype:
         return None
-    values = _evaluate(
-        graph, order, {root: quantized.grid.dequantize(every_byte(quantized.grid.dtype))}
-    )
+    values = _evaluate(graph, order, {root: of.dequantize(every_byte(of.dtype))})
     quantize = graph.expressions[result]
     entries = OPERATORS[str(quantize.op.name)].meaning(
         values[variable],
-        np.asarray(out.factor),
-        np.asarray(out.tensor_zero_point, storage_dtype(out.dtype)),
+        np.asarray(out.scale),
+        np.asarray(out.zero_point.whole, storage_dtype(out.dtype)),
         **attributes(quantize),
     )
     name = str(result.name)
     entries = np.ascontiguousarray(np.broadcast_to(entries, (256,)))
-    return lut_of(graph, quantized.value, entries, name)
+    return lut_of(graph, data, entries, name)
 
 
 def lut_of(graph: QdqRewriter, data: Var, entries: Array, name: str) -> Var:

@@ -25,14 +25,13 @@ from stages.numerics import qlinear
 from stages.numerics.float_softmax import softmax as float_softmax
 from stages.numerics.linear_quantizers import dequantize_linear
 from stages.numerics.onnx_islands import DEFAULT, INTEGERS, Island
-from stages.numerics.qdq_graph import Quantized
 from stages.numerics.qdq_integers import lut_of
-from stages.numerics.qdq_onnx_operands import TO_UNSIGNED, are_bytes, note, offset
+from stages.numerics.qdq_onnx_operands import TO_UNSIGNED, Bytes, bytes_of, note, offset
 from stages.numerics.qdq_onnx_pools import average, mean
 from stages.numerics.qdq_pointwise_conv import block_of, levels
 from stages.numerics.qdq_rewriter import QdqRewriter
 from stages.numerics.qdq_sums import Product, product_of
-from stages.numerics.quantization_grid import Grid, every_byte
+from stages.numerics.quantization import Quantization, every_byte
 
 FLOAT_SUMS = "a convolution or product of floats: an int8 tensor at it has several readers"
 CUT = "operators of floats: a Relu or Clip within the grid is before the quantizer"
@@ -40,7 +39,7 @@ _RESHAPES = (names.RESHAPE, names.EXPAND_DIMS, names.SQUEEZE)
 _SHIFTS = (names.RESHAPE, names.PERMUTE_DIMS, names.STRIDED_SLICE)
 
 
-def fused(graph: QdqRewriter, variable: Var, out: Grid) -> Var | None:
+def fused(graph: QdqRewriter, variable: Var, out: Quantization) -> Var | None:
     """Integers on the byte grid `out` of an old float variable; None if it stays an island."""
     low, high = out.limits
     name = str(variable.name)
@@ -62,20 +61,20 @@ def _in_float(island: Island) -> Island:
     return island if island.runtime == FLOAT_SUMS else replace(island, runtime=CUT, gives=INTEGERS)
 
 
-def _bounds(graph: QdqRewriter, variable: Var, out: Grid) -> tuple[int, int] | None:
+def _bounds(graph: QdqRewriter, variable: Var, out: Quantization) -> tuple[int, int] | None:
     """The integers between which a Relu or Clip keeps its result, if its one reader is here."""
     call = graph.expressions.get(variable)
     if call is None or not graph.is_read_once(variable):
         return None
     if is_op(call, names.RELU):
-        return out.tensor_zero_point, out.limits[1]
+        return out.zero_point.whole, out.levels.high
     if is_op(call, names.CLIP):
         low, high = out.quantize(np.array([float(each.value) for each in call.args[1:]]))
         return int(low), int(high)
     return None
 
 
-def _operator(graph: QdqRewriter, variable: Var, out: Grid) -> Var | None:
+def _operator(graph: QdqRewriter, variable: Var, out: Quantization) -> Var | None:
     call = graph.expressions.get(variable)
     if call is None:
         return None
@@ -86,7 +85,7 @@ def _operator(graph: QdqRewriter, variable: Var, out: Grid) -> Var | None:
     return None
 
 
-def _sums(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def _sums(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearConv, QLinearMatMul, QGemm."""
     product, bias = product_of(graph, variable), None
     if product is None and is_op(call, names.ADD):
@@ -105,12 +104,12 @@ def _sums(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | Non
     name = f"{product.layer}.bias_values"
     stored = None if bias is None else graph.builder.tensor(name, bias)
     sums = product.sums(graph, stored)
-    factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
+    factor = qlinear.output_factor(product.source, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
     return qlinear.nchw(graph.builder, result, product.layer) if product.is_conv else result
 
 
-def _moved(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def _moved(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """What is only moved about before it is quantized: sums of ConvTranspose, rows of softmax."""
     if not is_op(call, *_SHIFTS):
         return None
@@ -149,8 +148,8 @@ def _bias(graph: QdqRewriter, variable: Var, product: Product, channels: int) ->
     call = graph.expressions.get(variable)
     if call is not None and is_op(call, dequantize_linear.name):
         stored = graph.tensor(call.args[0])
-        points = graph.tensor(call.args[2])
-        if stored is None or stored.dtype != np.int32 or points is None or points.any():
+        zero_point = graph.tensor(call.args[2])
+        if stored is None or stored.dtype != np.int32 or zero_point is None or zero_point.any():
             return None
         bias = stored.ravel()
     elif values is not None:
@@ -161,53 +160,51 @@ def _bias(graph: QdqRewriter, variable: Var, product: Product, channels: int) ->
     return np.ascontiguousarray(np.broadcast_to(bias, (channels,)))
 
 
-def _binary(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def _binary(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearAdd, QLinearMul."""
     function = qlinear.add if is_op(call, names.ADD) else qlinear.multiply
     if function is qlinear.multiply and not is_op(call, names.MULTIPLY):
         return None
-    left, right = (graph.quantized.get(operand) for operand in call.args)
-    if left is None or right is None or not are_bytes(out, left, right):
+    left, right = (bytes_of(graph, out, operand) for operand in call.args)
+    if left is None or right is None:
         return None
     name = str(variable.name)
     shift = offset(graph, out, *call.args)
     if shift is None:
         return None
     note(graph, name, "QLinearAdd" if function is qlinear.add else "QLinearMul")
-    operands = (left.value, right.value, (left.grid, right.grid))
+    operands = (left.value, right.value, (left.source, right.source))
     return function(graph.builder, name, *operands, out, offset=shift)
 
 
-def _softmax(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def _softmax(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearSoftmax."""
     if not is_op(call, float_softmax.name) or attributes(call)["beta"] != 1.0:
         return None
-    data = graph.quantized.get(call.args[0])
-    if data is None or not are_bytes(out, data):
-        return None
-    if offset(graph, out, call.args[0]) is None:
+    data = bytes_of(graph, out, call.args[0])
+    if data is None or offset(graph, out, call.args[0]) is None:
         return None
     note(graph, str(variable.name), "QLinearSoftmax")
-    return qlinear.softmax(graph.builder, str(variable.name), data.value, data.grid, out)
+    return qlinear.softmax(graph.builder, str(variable.name), data.value, data.source, out)
 
 
-def _concat(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def _concat(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearConcat: operands that lie on other grids go through a table."""
     if not is_op(call, names.CONCAT):
         return None
-    operands = [graph.quantized.get(each) for each in variables_in(call)]
-    parts = [each for each in operands if each is not None and are_bytes(out, each)]
+    operands = [bytes_of(graph, out, each) for each in variables_in(call)]
+    parts = [each for each in operands if each is not None]
     if len(parts) != len(operands):
         return None
     name = str(variable.name)
     note(graph, name, "QLinearConcat")
-    moved = [on_grid(graph, part, out, f"{name}.{i}") for i, part in enumerate(parts)]
+    moved = [requantized(graph, part, out, f"{name}.{i}") for i, part in enumerate(parts)]
     return graph.builder.emit(relax.op.concat(moved, int(call.attrs.axis)), name)
 
 
-def on_grid(graph: QdqRewriter, part: Quantized, out: Grid, name: str) -> Var:
-    """A byte tensor's values as the nearest integers of another grid."""
-    if part.grid.same(out):
+def requantized(graph: QdqRewriter, part: Bytes, out: Quantization, name: str) -> Var:
+    """A byte tensor's values as the nearest integers of another quantization."""
+    if part.source == out:
         return part.value
-    entries = out.quantize(part.grid.dequantize(every_byte(part.grid.dtype)))
+    entries = out.quantize(part.source.dequantize(every_byte(part.source.dtype)))
     return lut_of(graph, part.value, entries.astype(out.dtype), name)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from stages.nodes import Var
 from stages.numerics.onnx_islands import DEFAULT, Island
-from stages.numerics.qdq_graph import Quantized
 from stages.numerics.qdq_rewriter import QdqRewriter
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 
 TO_UNSIGNED = 128
 """What makes a byte of uint8 of one of int8."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A tensor of bytes in the new function, and what they mean."""
+
+    value: Var
+    source: Quantization
 
 
 def note(graph: QdqRewriter, layer: str, runtime: str, gives: str = DEFAULT) -> None:
@@ -19,7 +27,7 @@ def note(graph: QdqRewriter, layer: str, runtime: str, gives: str = DEFAULT) -> 
     graph.islands.append(Island(layer, runtime, gives))
 
 
-def offset(graph: QdqRewriter, out: Grid, *operands: Var) -> int | None:
+def offset(graph: QdqRewriter, out: Quantization, *operands: Var) -> int | None:
     """What ONNX Runtime on x86 adds to the integers of an operator and its zero points.
 
     It makes uint8 of int8 activations that one node reads, and fuses operators whose operands and
@@ -37,6 +45,10 @@ def ints(values: Iterable[int] | None) -> list[int]:
     return [int(value) for value in values or ()]
 
 
-def are_bytes(out: Grid, *operands: Quantized) -> bool:
-    """Whether operands are bytes of the result's type, one scale and zero point each."""
-    return all(each.grid.is_byte and each.grid.dtype == out.dtype for each in operands)
+def bytes_of(graph: QdqRewriter, out: Quantization, variable: Var) -> Bytes | None:
+    """What an old variable dequantizes, if that is bytes of the result's type with one scale."""
+    found = graph.quantized.get(variable)
+    source = None if found is None else found.grid.quantization
+    if found is None or source is None or source.dtype != out.dtype:
+        return None
+    return Bytes(found.value, source)

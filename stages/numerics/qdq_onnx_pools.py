@@ -11,22 +11,22 @@ from stages.nodes import Call, Var
 from stages.numerics import onnx_sums, qlinear
 from stages.numerics.onnx_islands import UNOPTIMIZED
 from stages.numerics.onnx_layers import window_sum2d
-from stages.numerics.qdq_onnx_operands import are_bytes, ints, note, offset
+from stages.numerics.qdq_onnx_operands import bytes_of, ints, note, offset
 from stages.numerics.qdq_rewriter import QdqRewriter
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 
 WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
 
 
-def mean(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def mean(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearGlobalAveragePool, or where types differ a pool of floats."""
     if not is_op(call, names.MEAN) or call.attrs.axis is None:
         return None
     if variable.name in graph.session.reductions:
         return None
-    data = graph.quantized.get(call.args[0])
+    data = bytes_of(graph, out, call.args[0])
     axes = [int(axis) for axis in call.attrs.axis]
-    if data is None or not are_bytes(out, data) or len(shape_of(data.value.ty)) != 4:
+    if data is None or len(shape_of(data.value.ty)) != 4:
         return None
     if axes != [2, 3] or not bool(call.attrs.keepdims):
         return None
@@ -35,7 +35,7 @@ def mean(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None
         graph.values[variable] = onnx_sums.pooled(graph.value(call.args[0]), graph.builder, name)
         return None
     note(graph, name, "QLinearGlobalAveragePool")
-    return qlinear.global_average_pool(graph.builder, name, data.value, data.grid, out)
+    return qlinear.global_average_pool(graph.builder, name, data.value, data.source, out)
 
 
 def reduce(graph: QdqRewriter, variable: Var, call: Call) -> None:
@@ -54,7 +54,7 @@ def reduce(graph: QdqRewriter, variable: Var, call: Call) -> None:
     graph.values[variable] = result
 
 
-def average(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | None:
+def average(graph: QdqRewriter, variable: Var, call: Call, out: Quantization) -> Var | None:
     """QLinearAveragePool: NHWC sums over windows, divided by their count, back to NCHW."""
     if not is_op(call, names.PERMUTE_DIMS) or ints(call.attrs.axes) != [0, 3, 1, 2]:
         return None
@@ -64,8 +64,8 @@ def average(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | N
         sums = graph.call_for(divided.args[0], window_sum2d.name)
     if divided is None or sums is None:
         return None
-    data, counts = graph.quantized.get(sums.args[0]), graph.tensor(divided.args[1])
-    if data is None or counts is None or not are_bytes(out, data):
+    data, counts = bytes_of(graph, out, sums.args[0]), graph.tensor(divided.args[1])
+    if data is None or counts is None:
         return None
     windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
     name = str(divided.args[0].name)
@@ -74,7 +74,7 @@ def average(graph: QdqRewriter, variable: Var, call: Call, out: Grid) -> Var | N
         note(graph, name, WRONG_POOL, UNOPTIMIZED)
     elif shift is not None:
         note(graph, name, "QLinearAveragePool")
-    operands = (graph.builder, name, data.value, counts, (data.grid, out))
+    operands = (graph.builder, name, data.value, counts, data.source, out)
     if is_wrong or shift is None:
         by_columns = graph.session.sums_columns and not is_wrong
         result = qlinear.average_of_floats(*operands, **windows, by_columns=by_columns)

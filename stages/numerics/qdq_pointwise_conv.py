@@ -22,7 +22,7 @@ from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_pointwise_conv import bounds, near_ties
 from stages.numerics.qdq_graph import QdqGraph
 from stages.numerics.qdq_sums import Product
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 
 BLOCK = (128, 128)
 """Channels and pixels of a block, unless there are fewer pixels than that, and than channels."""
@@ -73,8 +73,10 @@ def _weight(graph: QdqGraph, product: Product) -> Array | None:
     return values.reshape(outputs, depth)
 
 
-def levels(graph: QdqGraph, product: Product, bias: Array | None, out: Grid, block: int) -> Var:
-    """Bytes on the grid `out` of such a product, NHWC; `bias` is int32 [O] on the sums' grid."""
+def levels(
+    graph: QdqGraph, product: Product, bias: Array | None, out: Quantization, block: int
+) -> Var:
+    """Bytes of such a product, NHWC; `bias` is int32 [O] in steps of the sums."""
     to, name = graph.builder, product.layer
     weight = _weight(graph, product)
     assert weight is not None  # block_of found it
@@ -82,24 +84,24 @@ def levels(graph: QdqGraph, product: Product, bias: Array | None, out: Grid, blo
     floats = np.zeros(len(weight), np.float32)
     if bias is not None:
         floats = bias.astype(np.float32) * np.broadcast_to(product.factor, len(weight))
-    sums, data = product.sums(graph, None), qlinear.nhwc(to, product.data.value, name)
+    sums, data = product.sums(graph, None), qlinear.nhwc(to, product.data, name)
     tensor = to.emit(relax.op.permute_dims(product.weight.value, [0, 2, 3, 1]), f"{name}.ohwi")
-    operands = operands_of(weight, scales, floats, product.data.grid, out, block)
+    operands = operands_of(weight, scales, floats, product.source, out, block)
     call = near_ties(
         *(sums, data, tensor),
         *(to.tensor(f"{name}.{part}", value) for part, value in operands.items()),
         strides=[int(n) for n in product.call.attrs.strides],
-        **attributes_of(product.data.grid, out, block),
+        **attributes_of(product.source, out, block),
     )
     return to.emit(call, f"{name}.levels")
 
 
 def operands_of(
-    weight: Array, scales: Array, bias: Array, data: Grid, out: Grid, block: int
+    weight: Array, scales: Array, bias: Array, data: Quantization, out: Quantization, block: int
 ) -> dict[str, Array]:
     """What `near_ties` reads beside tensors, float32 [O]; `weight` are integers [O, C]."""
-    step = float(out.factor)
-    slope = scales.astype(np.float64) * float(data.factor) / step
+    step = float(out.scale)
+    slope = scales.astype(np.float64) * float(data.scale) / step
     offset = bias.astype(np.float64) / step
     floats = weight * scales.astype(np.float64)[:, None]
     reach, least = bounds(floats, block, np.asarray(1 / step), offset)
@@ -113,15 +115,15 @@ def operands_of(
     }
 
 
-def attributes_of(data: Grid, out: Grid, block: int) -> dict[str, Any]:
-    """What `near_ties` knows of both grids."""
+def attributes_of(data: Quantization, out: Quantization, block: int) -> dict[str, Any]:
+    """What `near_ties` knows of its data and of the bytes it gives."""
     low, high = out.limits
     return {
         "block": block,
-        "data_scale": float(data.factor),
-        "data_zero_point": data.tensor_zero_point,
-        "scale": float(out.factor),
-        "zero_point": out.tensor_zero_point,
+        "data_scale": float(data.scale),
+        "data_zero_point": data.zero_point,
+        "scale": float(out.scale),
+        "zero_point": out.zero_point,
         "low": low,
         "high": high,
     }

@@ -65,8 +65,8 @@ class QdqRewriter(QdqGraph):
         return self.builder.emit(call, name)
 
     def _operands(self, of: Grid, name: str) -> tuple[Var, Var]:
-        if id(of) in self._points:
-            scale, zero_point = self._points[id(of)]
+        if id(of) in self._stated:
+            scale, zero_point = self._stated[id(of)]
             return self.value(scale), self.value(zero_point)
         storage = "int8" if parse(of.dtype).is_signed else "uint8"
         if of.dtype in ("int16", "uint16", "int32"):

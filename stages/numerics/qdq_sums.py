@@ -12,6 +12,7 @@ from stages.kinds import Array
 from stages.nodes import Call, Var
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.qdq_graph import QdqGraph, Quantized
+from stages.numerics.quantization import Quantization
 
 CONV, MATMUL = names.CONV2D, names.MATMUL
 _NARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 9))
@@ -23,7 +24,9 @@ class Product:
 
     call: Call
     variable: Var
-    data: Quantized
+    data: Var
+    source: Quantization
+    """What the data mean."""
     weight: Quantized
 
     @property
@@ -41,12 +44,12 @@ class Product:
         """What one step of the sums is worth: float32 `xs * ws`, scalar or [O]."""
         scale = self.weight.grid.scale
         shape = (-1,) if scale.size > 1 else ()
-        return np.asarray((self.data.grid.factor * scale).reshape(shape), np.float32)
+        return np.asarray((self.source.scale * scale).reshape(shape), np.float32)
 
     def sums(self, graph: QdqGraph, bias: Var | None) -> Var:
         """Emit the accumulators, with an int32 bias [O] added."""
-        operands = (graph.builder, self.layer, self.data.value, self.weight.value, bias)
-        data, weight = self.data.grid.tensor_zero_point, self.weight.grid.common_zero_point or 0
+        operands = (graph.builder, self.layer, self.data, self.weight.value, bias)
+        data, weight = self.source.zero_point.whole, self.weight.grid.common_zero_point or 0
         if not self.is_conv:
             return qlinear.product(*operands, data_zero_point=data, weight_zero_point=weight)
         attrs = self.call.attrs
@@ -67,19 +70,17 @@ def product_of(graph: QdqGraph, variable: Var) -> Product | None:
     if call is None or not (is_op(call, CONV) or is_op(call, MATMUL)):
         return None
     data, weight = (graph.quantized.get(operand) for operand in call.args[:2])
-    if data is None or weight is None:
+    source = None if data is None else data.grid.quantization
+    if data is None or source is None or weight is None:
         return None
-    found = Product(call, variable, data, weight)
+    found = Product(call, variable, data.value, source, weight)
     return found if _fits(found) else None
 
 
 def _fits(product: Product) -> bool:
-    data, weight = product.data.grid, product.weight.grid
-    if (
-        not data.is_per_tensor
-        or {data.dtype, weight.dtype} - _NARROW
-        or weight.common_zero_point is None
-    ):
+    weight = product.weight.grid
+    is_narrow = not {product.source.dtype, weight.dtype} - _NARROW
+    if not is_narrow or weight.common_zero_point is None:
         return False
     shape = shape_of(product.weight.value.ty)
     if is_op(product.call, CONV):
@@ -96,8 +97,8 @@ def accumulated(graph: QdqGraph, variable: Var) -> Var | None:
         return None
     name, sums = product.layer, product.sums(graph, None)
     unit = graph.builder.tensor(f"{name}.unit", product.factor)
-    zero = graph.builder.tensor(f"{name}.zero", np.zeros((), np.int32))
+    zero_point = graph.builder.tensor(f"{name}.zero", np.zeros((), np.int32))
     result = graph.builder.emit(
-        linear_quantizers.dequantize_linear(sums, unit, zero), f"{name}.float"
+        linear_quantizers.dequantize_linear(sums, unit, zero_point), f"{name}.float"
     )
     return qlinear.nchw(graph.builder, result, name) if product.is_conv else result

@@ -21,6 +21,7 @@ from stages.kinds import Array
 from stages.nodes import Var
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
 from stages.numerics.binding_target import BindingTarget
+from stages.numerics.quantization import Quantization
 from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
 
@@ -82,31 +83,26 @@ def moved(to: BindingTarget, data: Var, zero_point: int, name: str) -> Var:
     wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
     if zero_point == 0:
         return wide
-    point = to.tensor(f"{name}.zero_point", np.asarray(zero_point, np.int32))
-    return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
+    offset = to.tensor(f"{name}.zero_point", np.asarray(zero_point, np.int32))
+    return to.emit(relax.op.subtract(wide, offset), f"{name}.moved")
 
 
-def rescaled(to: BindingTarget, layer: str, accumulator: Var, factor: Array, out: Grid) -> Var:
+def rescaled(
+    to: BindingTarget, layer: str, accumulator: Var, factor: Array, out: Quantization
+) -> Var:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
-    low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
     fits = bool(np.all(np.abs(factor) <= 0.5))  # accumulators have 32 bits
-    call = rescale(
-        accumulator,
-        scale,
-        zero_point=out.tensor_zero_point,
-        low=low,
-        high=high,
-        dtype=out.dtype,
-        fits=fits,
-    )
+    low, high = out.limits
+    kind = {"low": low, "high": high, "dtype": out.dtype}
+    call = rescale(accumulator, scale, zero_point=out.zero_point, **kind, fits=fits)
     return to.emit(call, f"{layer}.rescale")
 
 
-def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Array:
+def output_factor(data: Quantization, weight: Grid, out: Quantization, alpha: float = 1.0) -> Array:
     """`alpha * xs * ws / ys` as ONNX Runtime computes it: float32 after every operation."""
-    combined = np.float32(alpha) * data.factor * weight.scale.ravel()
-    return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
+    combined = np.float32(alpha) * data.scale * weight.scale.ravel()
+    return np.asarray((combined / out.scale).reshape(-1 if weight.scale.size > 1 else ()))
 
 
 def nhwc(to: BindingTarget, data: Var, layer: str) -> Var:
@@ -130,7 +126,9 @@ def max_pool(
     return nchw(to, to.emit(call, layer), layer)
 
 
-def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid, out: Grid) -> Var:
+def global_average_pool(
+    to: BindingTarget, layer: str, data: Var, source: Quantization, out: Quantization
+) -> Var:
     """QLinearGlobalAveragePool of NCHW: integer sums, scale `xs / (ys * (H * W))`."""
     height, width = shape_of(data.ty)[2:]
     call = integer.sum_pool2d(
@@ -138,26 +136,26 @@ def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid,
         kernel=[height, width],
         strides=[1, 1],
         padding=NO_SIDES,
-        zero_point=grid_in.tensor_zero_point,
+        zero_point=source.zero_point,
     )
     size = np.float32(height * width)
-    factor = np.asarray(grid_in.factor / (out.factor * size), np.float32)
+    factor = np.asarray(source.scale / (out.scale * size), np.float32)
     return nchw(to, rescaled(to, layer, to.emit(call, layer), factor, out), layer)
 
 
 def average(
-    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array,
+    source: Quantization, out: Quantization, *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
     windows = ([*kernel], [*strides], [*padding])
-    divided = _divided(to, layer, data, count, grids[0], [windows])
-    out = grids[1]
+    divided = _divided(to, layer, data, count, source, [windows])
     low, high = out.limits
     call = onnx_elementwise.quantize_inside(
         divided,
-        to.tensor(f"{layer}.scale", out.scale.reshape(())),
-        zero_point=out.tensor_zero_point,
+        to.tensor(f"{layer}.scale", np.asarray(out.scale)),
+        zero_point=out.zero_point,
         low=low,
         high=high,
         dtype=out.dtype,
@@ -167,7 +165,8 @@ def average(
 
 
 def average_of_floats(
-    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array,
+    source: Quantization, out: Quantization, *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], by_columns: bool,
 ) -> Var:  # fmt: skip
     """AveragePool of floats between quantizers: the zero point comes after the rounding.
@@ -179,22 +178,21 @@ def average_of_floats(
         (height, width), (down, right), (top, left, bottom, end) = windows[0]
         windows = [([height, 1], [down, 1], [top, 0, bottom, 0])]
         windows.append(([1, width], [1, right], [0, left, 0, end]))
-    divided = _divided(to, layer, data, count, grids[0], windows)
-    out = grids[1]
+    divided = _divided(to, layer, data, count, source, windows)
     low, high = out.limits
-    scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
-    point = to.tensor(f"{layer}.out_zero_point", np.array(out.tensor_zero_point, out.dtype))
-    call = linear_quantizers.quantize_linear(divided, scale, point, low=low, high=high)
+    scale = to.tensor(f"{layer}.scale", np.asarray(out.scale))
+    zero_point = to.tensor(f"{layer}.out_zero_point", np.array(out.zero_point.whole, out.dtype))
+    call = linear_quantizers.quantize_linear(divided, scale, zero_point, low=low, high=high)
     return to.emit(call, f"{layer}.quantized")
 
 
 def _divided(
-    to: BindingTarget, layer: str, data: Var, count: Array, grid: Grid,
+    to: BindingTarget, layer: str, data: Var, count: Array, source: Quantization,
     windows: Sequence[tuple[list[int], list[int], list[int]]],
 ) -> Var:  # fmt: skip
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
-    scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
-    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.tensor_zero_point, grid.dtype))
+    scale = to.tensor(f"{layer}.data_scale", np.asarray(source.scale))
+    zero_point = to.tensor(f"{layer}.zero_point", np.array(source.zero_point.whole, source.dtype))
     sums = to.emit(linear_quantizers.dequantize_linear(data, scale, zero_point), f"{layer}.float")
     for kernel, strides, padding in windows:
         call = onnx_layers.window_sum2d(
@@ -204,31 +202,35 @@ def _divided(
     return to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
 
 
-def softmax(to: BindingTarget, layer: str, data: Var, grid: Grid, out: Grid) -> Var:
+def softmax(
+    to: BindingTarget, layer: str, data: Var, source: Quantization, out: Quantization
+) -> Var:
     """QLinearSoftmax of bytes along the last axis."""
-    entries = onnx_luts.exponentials(grid.factor, shape_of(data.ty)[-1])
+    entries = onnx_luts.exponentials(source.scale, shape_of(data.ty)[-1])
     call = onnx_layers.qlinear_softmax(
         data,
         to.tensor(f"{layer}.table", entries),
-        levels=float(np.floor(np.float32(1) / out.factor)),
-        zero_point=out.tensor_zero_point,
+        levels=float(np.floor(np.float32(1) / out.scale)),
+        zero_point=out.zero_point,
     )
     return to.emit(call, layer)
 
 
 def add(
-    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
-    offset: int = 0,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, sources: Sequence[Quantization],
+    out: Quantization, offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`.
 
     MLAS adds up the right operand first, or the left one where it alone holds a single value along
     the innermost axis. Its compiler fuses the first product of the zero points' sum.
     """
-    ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
-    points = [np.float32(each.tensor_zero_point + offset) for each in grids]
-    moved = NUMPY.multiply_add(ratios[0], points[0], np.float32(ratios[1] * points[1]))
-    fixed = np.asarray(np.float32(out.tensor_zero_point + offset) - moved, np.float32)
+    ratios = [np.asarray(each.scale / out.scale, np.float32) for each in sources]
+    left, right, zero_point = (
+        np.float32(each.zero_point.whole + offset) for each in (*sources, out)
+    )
+    moved = NUMPY.multiply_add(ratios[0], left, np.float32(ratios[1] * right))
+    fixed = np.asarray(zero_point - moved, np.float32)
     factors = [
         to.tensor(f"{layer}.{side}_ratio", ratio)
         for side, ratio in zip(("lhs", "rhs"), ratios, strict=True)
@@ -242,17 +244,17 @@ def add(
 
 
 def add_of_computed(
-    to: BindingTarget, layer: str, lhs: Var, rhs: Var, scales: Sequence[Var], points: Sequence[Var],
-    dtype: str,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, scales: Sequence[Var],
+    zero_points: Sequence[Var], dtype: str,
 ) -> Var:  # fmt: skip
     """`add` where scales and zero points are computed: float32 scalars of both operands and the
-    result, points as float32."""
+    result, zero points as float32."""
     ratios = [
         to.emit(relax.op.divide(each, scales[2]), f"{layer}.{side}_ratio")
         for side, each in zip(("lhs", "rhs"), scales, strict=False)
     ]
     fixed = onnx_elementwise.qlinear_add_fixed(
-        ratios[0], points[0], ratios[1], points[1], points[2]
+        ratios[0], zero_points[0], ratios[1], zero_points[1], zero_points[2]
     )
     operands = [*_as_added(lhs, rhs, *ratios), to.emit(fixed, f"{layer}.fixed")]
     low, high = limits(dtype)
@@ -277,19 +279,19 @@ def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:
 
 
 def multiply(
-    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
-    offset: int = 0,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, sources: Sequence[Quantization],
+    out: Quantization, offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     low, high = out.limits
-    ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
+    ratio = np.asarray(sources[0].scale * sources[1].scale / out.scale, np.float32)
     call = onnx_elementwise.qlinear_mul(
         lhs,
         rhs,
         to.tensor(f"{layer}.ratio", ratio),
-        lhs_zero_point=grids[0].tensor_zero_point,
-        rhs_zero_point=grids[1].tensor_zero_point,
-        zero_point=out.tensor_zero_point,
+        lhs_zero_point=sources[0].zero_point,
+        rhs_zero_point=sources[1].zero_point,
+        zero_point=out.zero_point,
         low=low,
         high=high,
         offset=offset,

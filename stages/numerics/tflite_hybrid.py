@@ -61,8 +61,8 @@ def _zero_point(m: Numbers, least: Value, most: Value, step: Value) -> Value:
     below, above = m.quotient(least, step), m.quotient(most, step)
     bottom, top = m.constant(-128.0, "float64"), m.constant(127.0, "float64")
     errs_less = m.absolute(below) - bottom < m.absolute(above) + top
-    point = round_away(m, m.where(errs_less, bottom - below, top - above))
-    return m.cast(m.minimum(m.maximum(point, bottom), top), "float32")
+    nearest = round_away(m, m.where(errs_less, bottom - below, top - above))
+    return m.cast(m.minimum(m.maximum(nearest, bottom), top), "float32")
 
 
 @elementwise(
@@ -72,11 +72,11 @@ def _zero_point(m: Numbers, least: Value, most: Value, step: Value) -> Value:
 def center_sample(m: Numbers, x: Value, low: Value, high: Value) -> Value:
     """A sample quantized asymmetrically to int8, less its zero point."""
     least, most, step = _range(m, low, high)
-    point = _zero_point(m, least, most, step)
+    zero_point = _zero_point(m, least, most, step)
     inverse = m.quotient(m.constant(1.0, "float32"), m.cast(step, "float32"))
-    rounded = round_away(m, point + m.product(x, inverse))
+    rounded = round_away(m, zero_point + m.product(x, inverse))
     limits = m.constant(-128.0, "float32"), m.constant(127.0, "float32")
-    return m.cast(m.minimum(m.maximum(rounded, limits[0]), limits[1]) - point, "int16")
+    return m.cast(m.minimum(m.maximum(rounded, limits[0]), limits[1]) - zero_point, "int16")
 
 
 @elementwise(

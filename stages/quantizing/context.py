@@ -10,12 +10,14 @@ from numpy.typing import ArrayLike
 from tvm import relax
 
 from stages.dialect.float_linear import float_conv2d
+from stages.dialect.levels import Levels
 from stages.errors import NoIntegerFormError, StageError
 from stages.graph import interpret
 from stages.graph.bindings import variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Array, Model
 from stages.nodes import Call, Var
+from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Step, step
 from stages.quantizing.level_boundaries import Sums, resummed
 from stages.quantizing.nhwc_layers import convolution, padded
@@ -25,7 +27,6 @@ from stages.quantizing.source_quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.values import (
     Chain,
     FloatTensor,
-    Grid,
     Known,
     KnownQuantized,
     Quantized,
@@ -107,10 +108,11 @@ class Context:
         if not isinstance(value, Quantized):
             raise self.error("a constant stands where an activation is expected")
         channels = int(value.variable.ty.shape[-1])
-        steps: tuple[Step, ...] = (step("multiply", value.scale),)
-        if value.zero_point:
-            steps = (step("subtract", value.zero_point.number), *steps)
-        low, high = np.zeros(channels, np.int32), np.full(channels, value.levels - 1, np.int32)
+        of = value.quantization
+        steps: tuple[Step, ...] = (step("multiply", of.scale),)
+        if of.zero_point:
+            steps = (step("subtract", of.zero_point.number), *steps)
+        low, high = np.zeros(channels, np.int32), np.full(channels, of.levels.high, np.int32)
         return Chain(value.variable, steps, low, high, quantized=value, flattened=value.flattened)
 
     def step(self, op: str, operand: ArrayLike) -> Step:
@@ -132,26 +134,25 @@ class Context:
             return self._integer_input(value)
         raise self.no_form("the input of this layer is not quantized")
 
-    def grid(self, argument: Var) -> Grid | None:
-        """Where all values of an activation lie, of one that is levels."""
+    def quantization(self, argument: Var) -> Quantization | None:
+        """What the values of an activation are, of one that is levels."""
         value = self.values[argument]
-        if isinstance(value, FloatTensor):
-            return value.grid
         found = value.as_quantized() if isinstance(value, Chain) else value
-        if not isinstance(found, Quantized) or not found.scale > 0:
+        if isinstance(found, FloatTensor):
+            return found.quantization
+        if not isinstance(found, Quantized) or not found.quantization.scale > 0:
             return None
-        return Grid(found.scale, found.zero_point, found.levels)
+        return found.quantization
 
     def _leveled(self, argument: Var) -> Value:
         """A value; of floats that are levels moved about, these."""
         value = self.values[argument]
-        if not isinstance(value, FloatTensor) or value.grid is None:
+        if not isinstance(value, FloatTensor) or value.quantization is None:
             return value
         if len(value.variable.ty.shape) not in RANKS:
             return value
         if value.variable not in self._levels:
-            zero_point, high = np.float32(value.grid.zero_point.number), value.grid.levels - 1
-            quantizer = UniformQuantizer(value.grid.scale, zero_point, 0, high, "ROUND")
+            quantizer = UniformQuantizer(value.quantization, "ROUND")
             moved = Chain(self.channels_last(value.variable), ())
             self._levels[value.variable] = self.quantize(moved, quantizer)
         return self._levels[value.variable]
@@ -162,7 +163,7 @@ class Context:
         if datatype not in INPUT_INTEGERS:
             raise self.no_form("the input of this layer is not quantized")
         low, high = INPUT_INTEGERS[datatype]
-        quantizer = UniformQuantizer(np.float32(1), np.float32(0), low, high, "ROUND")
+        quantizer = UniformQuantizer(Quantization(np.float32(1), Levels(low, high)), "ROUND")
         return self.quantize(Chain(self.channels_last(value.variable), ()), quantizer)
 
     def weight(self, argument: Var) -> KnownQuantized:

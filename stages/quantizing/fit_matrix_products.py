@@ -151,7 +151,7 @@ class FitMatrixProducts(Pass):
             return None
         data, zero_point = self._unsigned(a, f"{name}.lhs")
         right = self._stored(b, f"{name}.rhs")
-        base = AT_ZERO if dtype_of(right.ty) == "int8" else batch_matmul.BYTE_POINT
+        base = AT_ZERO if dtype_of(right.ty) == "int8" else batch_matmul.BYTE_ZERO_POINT
         rows, weight = self._rows(data, right, name), self._columns(right, name)
         product = batch_matmul.batch_dense(
             rows, weight, data_zero_point=AT_ZERO, weight_zero_point=base

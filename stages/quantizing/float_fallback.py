@@ -22,6 +22,7 @@ from stages.graph.bindings import remap, variables_in
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import rule_names
 from stages.numerics.qonnx_operators import quant_range
+from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Step
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import normalization
@@ -35,7 +36,7 @@ from stages.quantizing.nhwc_layers import (
     pool,
 )
 from stages.quantizing.requantizing import emit_steps
-from stages.quantizing.values import Chain, FloatTensor, Grid, Value
+from stages.quantizing.values import Chain, FloatTensor, Value, joined
 
 ROUNDING = {
     **dict.fromkeys(("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN"), relax.op.round),
@@ -90,7 +91,9 @@ class FloatFallback:
         elif is_dense(call) and weight is not None and not is_exact:
             return FloatTensor(dense(builder, call, self.tensor(call.args[0]), weight, layer))
         else:
-            return FloatTensor(builder.emit(self._with(call, self.tensor), layer), self._grid(call))
+            return FloatTensor(
+                builder.emit(self._with(call, self.tensor), layer), self._quantization(call)
+            )
         return Chain(builder.emit(result, layer), ())
 
     def share(self, variable: Var) -> None:
@@ -108,19 +111,22 @@ class FloatFallback:
                 f"several scales or more than 8 bits, and {attrs['rounding']} rounding",
                 f"such activations are rounded by {', '.join(ROUNDING)}",
             )
-        parts = context.known(call.args[1], "the scale"), context.known(call.args[2], "the point")
+        parts = (
+            context.known(call.args[1], "the scale"),
+            context.known(call.args[2], "the zero point"),
+        )
         if not np.all(parts[0] > 0):
             raise context.error("a quantizer's scale is not positive everywhere")
         scale = context.builder.tensor(f"{layer}.scale", parts[0])
-        point = context.builder.tensor(f"{layer}.zero_point", parts[1])
+        zero_point = context.builder.tensor(f"{layer}.zero_point", parts[1])
         low, high = quant_range(attrs["bits"], attrs["signed"], attrs["narrow"])
         value = self.tensor(call.args[0])
         steps = (
             lambda x: relax.op.divide(x, scale),
-            lambda x: relax.op.add(x, point),
+            lambda x: relax.op.add(x, zero_point),
             lambda x: relax.op.clip(x, float(low), float(high)),
             rounding,
-            lambda x: relax.op.subtract(x, point),
+            lambda x: relax.op.subtract(x, zero_point),
             lambda x: relax.op.multiply(x, scale),
         )
         for number, step in enumerate(steps):
@@ -195,16 +201,16 @@ class FloatFallback:
             shape_of(a.ty) == shape_of(call.ty) if c is None else c.size == 1 for a, c in operands
         )
 
-    def _grid(self, call: Call) -> Grid | None:
-        """Where all values of a result lie that are levels, moved about."""
+    def _quantization(self, call: Call) -> Quantization | None:
+        """What the values of a result are that are levels, moved about."""
         is_padding = is_op(call, names.PAD)
         if str(call.op.name) not in MOVES and not is_padding:
             return None
-        grids = [self.context.grid(variable) for variable in variables_in(call)]
-        total = grids[0]
-        for each in grids[1:]:
-            total = total.joined(each) if total and each else None
-        if total and is_padding and not (_pads_with_zeros(call) and total.has_zero):
+        found = [self.context.quantization(variable) for variable in variables_in(call)]
+        total = found[0]
+        for each in found[1:]:
+            total = joined(total, each) if total and each else None
+        if total and is_padding and not (_pads_with_zeros(call) and total.levels.has_zero):
             return None
         return total
 

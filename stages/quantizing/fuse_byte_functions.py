@@ -22,7 +22,7 @@ from stages.graph.bindings import variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Op, Var, VarBinding
-from stages.numerics.quantization_grid import every_byte
+from stages.numerics.quantization import every_byte
 from stages.numerics.rescale import table
 
 

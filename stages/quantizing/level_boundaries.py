@@ -23,6 +23,7 @@ from stages.dialect.resummation import resum
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Array
 from stages.nodes import Var
+from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Steps, affine
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 
@@ -43,16 +44,6 @@ class Sums:
     weight: Array
     """The value of that tensor."""
     strides: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class LevelBoundaries:
-    """Where a quantizer's levels meet: half integers of `x / scale + point` between two ends."""
-
-    scale: float
-    point: float
-    low: int
-    high: int
 
 
 @dataclass(frozen=True)
@@ -78,17 +69,18 @@ def resummed(
     sizes = builder.emit(relax.op.abs(builder.emit(values, f"{name}.values")), f"{name}.sizes")
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
-    ends = {"low": boundaries.low, "high": boundaries.high}
+    ends = {"low": boundaries.levels.low, "high": boundaries.levels.high}
     call = resum(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
     return builder.emit(call, f"{name}.settled")
 
 
-def bounds_of(weight: Array, steps: Steps, boundaries: LevelBoundaries) -> Bounds | None:
+def bounds_of(weight: Array, steps: Steps, boundaries: Quantization) -> Bounds | None:
     """What `resum` needs to know; None where float32 does not hold it."""
     channels, terms = weight.shape[0], int(np.prod(weight.shape[1:]))
     sizes = np.abs(weight.astype(np.float64)).reshape(channels, -1).sum(1)
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(steps))
-    slope, offset = slope / boundaries.scale, intercept / boundaries.scale + boundaries.point
+    scale = float(boundaries.scale)
+    slope, offset = slope / scale, intercept / scale + boundaries.zero_point.number
     per_sum, fixed = _rounded(steps, boundaries, channels)
     # What the kernel rounds, the exact sum, and `resum`: slope and offset, their product and sum.
     products = terms * ULP / (1 - terms * ULP)
@@ -99,22 +91,22 @@ def bounds_of(weight: Array, steps: Steps, boundaries: LevelBoundaries) -> Bound
     return Bounds(*parts) if np.isfinite(parts).all() else None
 
 
-def boundaries_of(quantizer: Quantizer) -> LevelBoundaries | None:
-    """Where a quantizer's levels meet; None if not at boundaries."""
+def boundaries_of(quantizer: Quantizer) -> Quantization | None:
+    """What levels mean that meet at halves of `x / scale + zero_point`; None if they do not."""
     if isinstance(quantizer, BipolarQuantizer):
-        return LevelBoundaries(float(quantizer.scale), 0.5, 0, 1)
+        return quantizer.quantization
     if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in NEAREST:
-        point = float(quantizer.source_zero_point)
-        return LevelBoundaries(float(quantizer.scale), point, quantizer.low, quantizer.high)
+        return quantizer.source
     return None
 
 
-def _rounded(steps: Steps, boundaries: LevelBoundaries, channels: int) -> tuple[Array, Array]:
+def _rounded(steps: Steps, boundaries: Quantization, channels: int) -> tuple[Array, Array]:
     """What the steps round, in levels: for each unit of a sum's size, and however small it is.
 
     What a step rounds is multiplied by what those behind it multiply by.
     """
     per_sum, fixed = np.zeros((2, channels))
+    scale, zero_point = float(boundaries.scale), abs(boundaries.zero_point.number)
     size, constant = np.ones(channels), np.zeros(channels)
     for number, each in enumerate(steps):
         operand = np.abs(each.operand.astype(np.float64))
@@ -123,8 +115,8 @@ def _rounded(steps: Steps, boundaries: LevelBoundaries, channels: int) -> tuple[
             size, constant = size * factor, constant * factor
         else:
             constant = constant + operand
-        behind = np.abs(affine(steps[number + 1 :])[0]) / boundaries.scale
+        behind = np.abs(affine(steps[number + 1 :])[0]) / scale
         per_sum, fixed = per_sum + ULP * size * behind, fixed + ULP * constant * behind
     # The quantizer divides by its scale and adds its zero point.
-    size, constant = size / boundaries.scale, constant / boundaries.scale
-    return per_sum + 2 * ULP * size, fixed + ULP * (2 * constant + abs(boundaries.point))
+    size, constant = size / scale, constant / scale
+    return per_sum + 2 * ULP * size, fixed + ULP * (2 * constant + zero_point)

@@ -119,9 +119,10 @@ def _per_channel(context: Context, chain: Chain, constant: Array, call: Call, pl
 def _residual_add(context: Context, call: Call) -> Chain:
     """The integer sum of two activations on one grid."""
     left, right = (_addend(context, argument) for argument in call.args)
-    if left.scale != right.scale:
+    scales = [addend.quantization.scale for addend in (left, right)]
+    if scales[0] != scales[1]:
         raise context.no_form(
-            f"the addends are quantized at different scales, {left.scale} and {right.scale}"
+            f"the addends are quantized at different scales, {scales[0]} and {scales[1]}"
         )
     shapes = [shape_of(addend.variable.ty) for addend in (left, right)]
     if shapes[0] != shapes[1] or left.flattened != right.flattened:
@@ -129,22 +130,27 @@ def _residual_add(context: Context, call: Call) -> Chain:
             f"the addends have the shapes {list(shape_of(call.args[0].ty))} and "
             f"{list(shape_of(call.args[1].ty))}, or one has been reshaped and the other has not"
         )
-    points = {"lhs_zero_point": left.zero_point, "rhs_zero_point": right.zero_point}
-    total = context.builder.emit(
-        integer.add(left.variable, right.variable, **points), context.layer
+    levels = left.quantization.levels, right.quantization.levels
+    call = integer.add(
+        left.variable,
+        right.variable,
+        lhs_zero_point=levels[0].zero_point,
+        rhs_zero_point=levels[1].zero_point,
     )
-    channels, low = int(total.ty.shape[-1]), -sum(point.whole for point in points.values())
+    total = context.builder.emit(call, context.layer)
+    low, high = map(sum, zip(*(each.numerators for each in levels), strict=True))
+    channels = int(total.ty.shape[-1])
     return Chain(
         total,
-        (step("multiply", left.scale),),
+        (step("multiply", scales[0]),),
         np.full(channels, low, np.int32),
-        np.full(channels, low + left.levels + right.levels - 2, np.int32),
+        np.full(channels, high, np.int32),
         flattened=left.flattened,
     )
 
 
 def _addend(context: Context, argument: Var) -> Quantized:
     value = context.activation(argument)
-    if not value.zero_point.is_whole:
+    if not value.quantization.zero_point.is_whole:
         raise context.no_form("an addend has a half-integer zero point")
     return value

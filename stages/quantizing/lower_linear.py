@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.padding import NO_PADDING, Padding, Sides
+from stages.graph.sum_bounds import bounds_of_sums
 from stages.kinds import Array
 from stages.nodes import Call
 from stages.quantizing.chain import step
@@ -65,7 +66,7 @@ def matmul(context: Context, call: Call) -> Value:
     call = integer.dense(
         data.variable,
         _weight_tensor(context, weight, matrix),
-        data_zero_point=data.zero_point,
+        data_zero_point=data.quantization.zero_point,
         weight_zero_point=weight.zero_point,
         of_levels=True,
     )
@@ -96,7 +97,7 @@ def _convolve(
         strides=list(geometry.strides),
         padding=geometry.padding,
         groups=geometry.groups,
-        data_zero_point=data.zero_point,
+        data_zero_point=data.quantization.zero_point,
         weight_zero_point=weight.zero_point,
         of_levels=True,
     )
@@ -113,16 +114,11 @@ def _accumulate(
     call: Call,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
-    flat = weight.zero_point.numerators(q).reshape(q.shape[0], -1).astype(np.int64)
-    smallest, largest = data.numerator_range
-    if padded:
-        smallest, largest = min(smallest, 0), max(largest, 0)
-    positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
-    low = positive * smallest + negative * largest
-    high = positive * largest + negative * smallest
+    ends = data.quantization.levels.numerators + ((0,) if padded else ())
+    low, high = bounds_of_sums(weight.zero_point.numerators(q), ends)
     if max(-low.min(), high.max()) >= INT32_LIMIT:
         raise context.no_form("the accumulator can exceed 32 bits")
-    product = (data.unit * unit).astype(np.float32)
+    product = (data.quantization.unit * unit).astype(np.float32)
     steps = () if product.ndim == 0 and product == 1 else (step("multiply", product),)
     accumulator = context.builder.emit(call, context.layer)
     return Chain(accumulator, steps, low.astype(np.int32), high.astype(np.int32))

@@ -64,17 +64,18 @@ def _window(context: Context, call: Call) -> dict[str, Any]:
 def _sum_pool(context: Context, call: Call, pool: dict[str, Any]) -> Chain:
     """A mean: the integer sum, then the source's float scale and division by the count."""
     source = context.activation(call.args[0])
-    if not source.zero_point.is_whole:
+    of = source.quantization
+    if not of.zero_point.is_whole:
         raise context.no_form("a mean of values with a half-integer zero point")
     count = pool["kernel"][0] * pool["kernel"][1]
-    call = integer.sum_pool2d(source.variable, zero_point=source.zero_point, **pool)
+    call = integer.sum_pool2d(source.variable, zero_point=of.zero_point, **pool)
     total = context.builder.emit(call, context.layer)
     channels = int(total.ty.shape[-1])
-    low, high = (numerator * count for numerator in source.numerator_range)
+    low, high = (numerator * count for numerator in of.levels.numerators)
     low, high = min(0, low), max(0, high)
     return Chain(
         total,
-        (step("multiply", source.scale), step("divide", count)),
+        (step("multiply", of.scale), step("divide", count)),
         np.full(channels, low, np.int32),
         np.full(channels, high, np.int32),
     )

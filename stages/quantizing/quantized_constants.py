@@ -23,9 +23,9 @@ def quant_constant(
     None where no weights of a layer are so: of more than 8 bits, or with scales along several axes
     or with several zero points.
     """
-    bits, points = int(attrs["bits"]), np.unique(zero_point)
+    bits, zero_points = int(attrs["bits"]), np.unique(zero_point)
     aligned = _aligned(scale, value, layer)
-    is_half = points.size == 1 and float(2 * points[0]).is_integer()
+    is_half = zero_points.size == 1 and float(2 * zero_points[0]).is_integer()
     if bits > MAX_WEIGHT_BITS or aligned is None or not is_half:
         return None
     low, high = quant_range(bits, attrs["signed"], attrs["narrow"])

@@ -35,13 +35,7 @@ def quantize_chain(
         variable = _quantize_floats(builder, chain, quantizer, name)
     for number, pool in enumerate(chain.pools):
         variable = builder.emit(integer.max_pool2d(variable, **pool), f"{name}.pool{number}")
-    return Quantized(
-        variable, quantizer.scale, quantizer.zero_point, quantizer.levels, chain.flattened
-    )
-
-
-def _dtype(quantizer: Quantizer) -> str:
-    return f"uint{max(1, (quantizer.levels - 1).bit_length())}"
+    return Quantized(variable, quantizer.quantization, chain.flattened)
 
 
 def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
@@ -51,21 +45,22 @@ def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer
     def composed(base: Array) -> Array:
         return quantizer.level(evaluate(chain.steps, base))
 
-    table = breakpoints(composed, rising, chain.low, chain.high, quantizer.levels - 1)
+    levels = quantizer.quantization.levels
+    table = breakpoints(composed, rising, chain.low, chain.high, levels.high)
     found = None
-    if quantizer.levels > 1 << MAX_PACKED_BITS:
+    if levels.bits > MAX_PACKED_BITS:
         found = _multiply_add(chain, quantizer, table, rising)
     if found is None:
         call = integer.threshold(
             chain.base,
             builder.tensor(f"{name}.thresholds", table),
             builder.tensor(f"{name}.flip", (~rising).astype(np.uint8)),
-            dtype=_dtype(quantizer),
+            dtype=levels.dtype,
             rising=bool(rising.all()),
             of_levels=True,
         )
     else:
-        call = _requantize(builder, chain, found, name, _dtype(quantizer))
+        call = _requantize(builder, chain, found, name, levels.dtype)
     return builder.emit(call, name)
 
 
@@ -100,10 +95,11 @@ def _multiply_add(
         return None
     channels = chain.low.size
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(chain.steps))
-    scale = np.float64(quantizer.scale)
+    scale = np.float64(quantizer.quantization.scale)
+    zero_point = quantizer.quantization.zero_point.number
     with np.errstate(over="ignore"):
         multiplier = (slope / scale).astype(np.float32)
-        offset = (intercept / scale + quantizer.zero_point.number).astype(np.float32)
+        offset = (intercept / scale + zero_point).astype(np.float32)
     largest = np.maximum(np.abs(chain.low), np.abs(chain.high)).astype(np.float64)
     if not np.all(largest * np.abs(multiplier) + np.abs(offset) < FLOAT32_MAX):
         return None
@@ -115,22 +111,26 @@ def _multiply_add(
 
     if np.any((multiplier >= 0) != rising):
         return None
-    found = breakpoints(candidate, rising, chain.low, chain.high, quantizer.levels - 1)
+    most = quantizer.quantization.levels.high
+    found = breakpoints(candidate, rising, chain.low, chain.high, most)
     return (multiplier, offset, low, high) if np.array_equal(found, table) else None
 
 
 def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
     value = emit_steps(builder, chain.base, chain.steps, name)
+    dtype = quantizer.quantization.dtype
     if isinstance(quantizer, UniformQuantizer):
+        source = quantizer.source
+        zero_point = np.asarray(source.zero_point.number, np.float32)
         call = integer.quantize(
             value,
-            builder.tensor(f"{name}.scale", np.asarray(quantizer.scale)),
-            builder.tensor(f"{name}.zero_point", np.asarray(quantizer.source_zero_point)),
-            low=quantizer.low,
-            high=quantizer.high,
-            shift=-quantizer.low,
+            builder.tensor(f"{name}.scale", np.asarray(source.scale)),
+            builder.tensor(f"{name}.zero_point", zero_point),
+            low=source.levels.low,
+            high=source.levels.high,
+            shift=-source.levels.low,
             rounding=quantizer.rounding,
-            dtype=_dtype(quantizer),
+            dtype=dtype,
         )
         return builder.emit(call, name)
     channels = int(value.ty.shape[-1])
@@ -144,7 +144,7 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
         value,
         builder.tensor(f"{name}.thresholds", np.broadcast_to(rows, (rows.shape[0], channels))),
         builder.tensor(f"{name}.flip", np.zeros(channels, np.uint8)),
-        dtype=_dtype(quantizer),
+        dtype=dtype,
         rising=True,
         of_levels=True,
     )

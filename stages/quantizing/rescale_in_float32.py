@@ -24,6 +24,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
+from stages.graph.sum_bounds import bounds_of_layer
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -36,7 +37,6 @@ from stages.quantizing.rescalings import (
     Rescaling,
     Sums,
     affine_fits,
-    bounds_of,
     centre_of,
     has_signs,
     searched,
@@ -107,7 +107,7 @@ class RescaleInFloat32(Pass):
         weight = self.constants.get(call.args[1])
         if weight is None or dtype_of(call.ty) != "int32" or bias.ndim > 1:
             return None
-        low, high = (end + bias for end in bounds_of(call, weight))
+        low, high = (end + bias for end in bounds_of_layer(call, weight))
         # However they move within their range, they are int32.
         is_whole = max(-low.min(), high.max(), (high - low).max()) < FAR
         return Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.calls import operand_levels, operand_numerators
 from stages.dialect.numbers_numpy import NUMPY
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Array
-from stages.nodes import Call
 from stages.numerics import rule_names, tflite
 from stages.numerics.rescale import fits
 from stages.quantizing.affine_requantization import Affine, fitted, joined, stairs
@@ -124,14 +122,6 @@ def _of_channels(
         if affine is not None:
             return moved, affine
     return None
-
-
-def bounds_of(call: Call, weight: Array) -> tuple[Array, Array]:
-    """The least and the largest sum of a product's channels, int64 [C]."""
-    (_, stored), (least, most) = operand_levels(call), operand_numerators(call)
-    q = stored.zero_point.numerators(weight).reshape(len(weight), -1)
-    up, down = (f(q, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
-    return up * least + down * most, up * most + down * least
 
 
 def _moved(low: Array, high: Array, slope: Array, level: int, is_odd: bool) -> Array:

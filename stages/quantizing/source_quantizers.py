@@ -7,28 +7,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stages.dialect.levels import Levels
 from stages.dialect.rounding_modes import NEAREST
 from stages.dialect.zero_point import BIPOLAR, ZeroPoint
 from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Array
 from stages.numerics.qonnx_operators import ROUNDING, quant_range
+from stages.numerics.quantization import Quantization
 from stages.quantizing.quantized_constants import one_zero_point
 
 
 class Quantizer(Protocol):
-    """float32 in, level 0..levels-1 out; the value is `scale * (level - zero_point)`."""
+    """float32 in, levels from 0 on out."""
 
     @property
-    def levels(self) -> int:
-        """How many levels there are."""
-
-    @property
-    def scale(self) -> np.float32:
-        """Real distance of two levels."""
-
-    @property
-    def zero_point(self) -> ZeroPoint:
-        """The level that means 0."""
+    def quantization(self) -> Quantization:
+        """What the levels mean."""
 
     @property
     def rounds(self) -> bool:
@@ -40,12 +34,10 @@ class Quantizer(Protocol):
 
 @dataclass(frozen=True)
 class UniformQuantizer:
-    """QONNX Quant: `round(clip(x / scale + source_zero_point, low, high))`, stored from 0."""
+    """QONNX Quant: `round(clip(x / scale + zero_point, low, high))`, stored from 0."""
 
-    scale: np.float32
-    source_zero_point: np.float32
-    low: int
-    high: int
+    source: Quantization
+    """What its own integers mean, from `low` to `high`."""
     rounding: str
 
     @classmethod
@@ -67,20 +59,16 @@ class UniformQuantizer:
                 layer=layer,
                 hint="use 2 bits, or BipolarQuant",
             )
-        point = np.float32(np.asarray(zero_point).reshape(-1)[0])
-        if not float(2 * point).is_integer():
-            raise NoIntegerFormError(f"a zero point of {point}")
-        return cls(value, point, low, high, attrs["rounding"])
+        number = np.float32(np.asarray(zero_point).reshape(-1)[0])
+        if not float(2 * number).is_integer():
+            raise NoIntegerFormError(f"a zero point of {number}")
+        levels = Levels(low, high, ZeroPoint.of(number))
+        return cls(Quantization(value, levels), attrs["rounding"])
 
     @property
-    def levels(self) -> int:
-        """How many integers the quantizer has."""
-        return self.high - self.low + 1
-
-    @property
-    def zero_point(self) -> ZeroPoint:
+    def quantization(self) -> Quantization:
         """That of levels counted from 0."""
-        return ZeroPoint.of(self.source_zero_point).moved(-self.low)
+        return Quantization(self.source.scale, self.source.levels.from_zero)
 
     @property
     def rounds(self) -> bool:
@@ -89,10 +77,10 @@ class UniformQuantizer:
 
     def level(self, x: Array) -> Array:
         """The source's own float32 arithmetic."""
-        clipped = np.clip(
-            x / self.scale + self.source_zero_point, np.float32(self.low), np.float32(self.high)
-        )
-        return ROUNDING[self.rounding](clipped).astype(np.int32) - self.low
+        low, high = map(np.float32, self.source.limits)
+        zero_point = np.float32(self.source.zero_point.number)
+        clipped = np.clip(x / self.source.scale + zero_point, low, high)
+        return ROUNDING[self.rounding](clipped).astype(np.int32) - self.source.levels.low
 
 
 @dataclass(frozen=True)
@@ -100,14 +88,12 @@ class BipolarQuantizer:
     """QONNX BipolarQuant: level 1 (value +half) where x >= 0, else 0 (value -half)."""
 
     half: np.float32
-    levels: int = 2
-    zero_point: ZeroPoint = BIPOLAR
     rounds: bool = False
 
     @property
-    def scale(self) -> np.float32:
-        """The distance from -half to +half."""
-        return np.float32(2) * self.half
+    def quantization(self) -> Quantization:
+        """Two levels, as far apart as -half and +half."""
+        return Quantization(np.float32(2) * self.half, Levels(0, 1, BIPOLAR))
 
     def level(self, x: Array) -> Array:
         """1 where x >= 0."""
@@ -119,8 +105,8 @@ class ThresholdQuantizer:
     """MultiThreshold: the number of thresholds float32 [T, C or 1] that x reaches."""
 
     thresholds: Array
-    scale: np.float32
-    zero_point: ZeroPoint
+    quantization: Quantization
+    """Of one more level than there are thresholds."""
     rounds: bool = False
 
     @classmethod
@@ -134,12 +120,8 @@ class ThresholdQuantizer:
                 layer=layer,
             )
         zero_point = one_zero_point(np.asarray(-bias / np.float64(scale)), layer)
-        return cls(np.ascontiguousarray(thresholds.T.astype(np.float32)), scale, zero_point)
-
-    @property
-    def levels(self) -> int:
-        """One more than there are thresholds."""
-        return self.thresholds.shape[0] + 1
+        rows = np.ascontiguousarray(thresholds.T.astype(np.float32))
+        return cls(rows, Quantization(scale, Levels(0, len(rows), zero_point)))
 
     def level(self, x: Array) -> Array:
         """Count of thresholds reached."""

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.levels import Levels
 from stages.dialect.zero_point import ZeroPoint
 from stages.kinds import Array
+from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Step, Steps, affine, direction
-
-MOST_LEVELS = 256
-"""As many as a byte has."""
 
 
 @dataclass(frozen=True)
@@ -22,27 +21,14 @@ class Known:
     value: Array
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The values `scale * (q - zero_point)` of levels q in 0..levels-1."""
-
-    scale: np.float32
-    zero_point: ZeroPoint
-    levels: int
-
-    @property
-    def has_zero(self) -> bool:
-        """Whether 0 is one of its values."""
-        return self.zero_point.is_whole and 0 <= self.zero_point.whole < self.levels
-
-    def joined(self, other: Grid) -> Grid | None:
-        """A grid that has the values of both; None if none has that counts to a byte."""
-        if self.scale != other.scale or self.zero_point.is_whole != other.zero_point.is_whole:
-            return None
-        zero_point = max(self.zero_point, other.zero_point)
-        above = max(2 * each.levels - each.zero_point.doubled for each in (self, other))
-        levels = (above + zero_point.doubled) // 2
-        return Grid(self.scale, zero_point, levels) if levels <= MOST_LEVELS else None
+def joined(one: Quantization, other: Quantization) -> Quantization | None:
+    """What has the values of both, of levels that count from 0; None if a byte holds none such."""
+    if one.scale != other.scale or one.zero_point.is_whole != other.zero_point.is_whole:
+        return None
+    zero_point = max(one.zero_point, other.zero_point)
+    above = max(2 * each.levels.high - each.zero_point.doubled for each in (one, other))
+    levels = Levels(0, (above + zero_point.doubled) // 2, zero_point)
+    return Quantization(one.scale, levels) if levels.bits <= 8 else None
 
 
 @dataclass(frozen=True)
@@ -50,8 +36,8 @@ class FloatTensor:
     """A float32 tensor in the source's layout: a graph input, or what has no integer form."""
 
     variable: Any
-    grid: Grid | None = None
-    """Where all its values lie, of levels that were only moved about."""
+    quantization: Quantization | None = None
+    """What all its values are, of levels that were only moved about."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +67,12 @@ class KnownQuantized:
 
 @dataclass(frozen=True)
 class Quantized:
-    """An activation in quantized form: `variable` holds q in 0..levels-1, channels last."""
+    """An activation in quantized form: `variable` holds levels from 0 on, channels last."""
 
     variable: Any
-    scale: np.float32
-    zero_point: ZeroPoint
-    levels: int
+    quantization: Quantization
     flattened: tuple[int, int, int] | None = None
     """(C, H, W) where the source has flattened a feature map that is still NHWC here."""
-
-    @property
-    def unit(self) -> Array:
-        """Real value of one numerator step."""
-        return self.zero_point.unit(self.scale)
-
-    @property
-    def bits(self) -> int:
-        """Bits of the narrowest unsigned dtype that holds every level."""
-        return max(1, (self.levels - 1).bit_length())
-
-    @property
-    def numerator_range(self) -> tuple[int, int]:
-        """Smallest and largest numerator."""
-        numerator = self.zero_point.numerator
-        return numerator(0), numerator(self.levels - 1)
 
 
 @dataclass(frozen=True)
@@ -150,8 +118,8 @@ class Chain:
         doubled = -2 * intercept / slope if slope else np.float64(np.nan)
         if np.float64(scale) != slope or doubled != np.rint(doubled):
             return None
-        zero_point = ZeroPoint(int(doubled))
-        return replace(origin, scale=scale, zero_point=zero_point, flattened=self.flattened)
+        levels = replace(origin.quantization.levels, zero_point=ZeroPoint(int(doubled)))
+        return Quantized(origin.variable, Quantization(scale, levels), self.flattened)
 
 
 Value = Known | KnownQuantized | Quantized | Chain | FloatTensor

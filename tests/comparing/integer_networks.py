@@ -111,8 +111,8 @@ class _Network:
         ]
 
     def dequantized(self, stored: np.ndarray, scale: np.ndarray | np.float32) -> Value:
-        points = np.zeros(np.shape(scale), stored.dtype)
-        operands = [self.graph.constant(value) for value in (stored, scale, points)]
+        zero_points = np.zeros(np.shape(scale), stored.dtype)
+        operands = [self.graph.constant(value) for value in (stored, scale, zero_points)]
         axis = {"axis": 0} if np.ndim(scale) else {}
         return self.graph.node("DequantizeLinear", operands, stored.shape, 1.0, **axis)
 
@@ -122,8 +122,8 @@ class _Network:
         lowest = int(np.iinfo(self.activations).min)
         # What a ReLU gives takes all of a grid, as quantization tools have it.
         middle = 0 if x.name.startswith("relu") else int(self.rng.integers(119, 138))
-        point = np.dtype(self.activations).type(lowest + middle)
-        grid = [self.graph.scalar(scale), self.graph.constant(point)]
+        zero_point = np.dtype(self.activations).type(lowest + middle)
+        grid = [self.graph.scalar(scale), self.graph.constant(zero_point)]
         quantized = self.graph.node("QuantizeLinear", [x, *grid], x.shape, x.spread)
         result = self.graph.node("DequantizeLinear", [quantized, *grid], x.shape, x.spread)
         self.scales[result.name] = scale

@@ -38,13 +38,20 @@ class SourceNet:
         return self.op(relax.op.matmul(x, weight), name)
 
     def quant(
-        self, x: Any, name: str, bits: int, scale: float, *, signed: bool = False, zp: float = 0.0
+        self,
+        x: Any,
+        name: str,
+        bits: int,
+        scale: float,
+        *,
+        signed: bool = False,
+        zero_point: float = 0.0,
     ) -> Any:
         return self.builder.emit(
             qonnx_operators.quant(
                 x,
                 self.constant(f"{name}.scale", scale),
-                self.constant(f"{name}.zp", zp),
+                self.constant(f"{name}.zp", zero_point),
                 bits=bits,
                 signed=signed,
                 narrow=False,
@@ -59,8 +66,8 @@ class SourceNet:
             call = qonnx_operators.bipolar_quant(value, self.constant(f"{name}.wscale", 0.5))
             return self.builder.emit(call, f"{name}.wq")
         signed = encoding == "signed"
-        zp = ((1 << bits) - 1) / 2 if encoding == "bipolar" else 0.0
-        return self.quant(value, f"{name}.wq", bits, 0.5, signed=signed, zp=zp)
+        zero_point = ((1 << bits) - 1) / 2 if encoding == "bipolar" else 0.0
+        return self.quant(value, f"{name}.wq", bits, 0.5, signed=signed, zero_point=zero_point)
 
     def conv(
         self,

@@ -68,7 +68,7 @@ def test_the_cheaper_algorithm(name: str) -> None:
 
 def made(found: Layer, popcounts: float, products: float) -> Table:
     """Offers of one kernel of each algorithm, with their costs per word."""
-    plan = plain_plan("and", found.activation_bits, found.weight_bits, "unipolar")
+    plan = plain_plan("and", found.problem.activation_bits, found.problem.weight_bits, "unipolar")
     signatures = (
         KernelSignature("sse2", plan, None, 1, 32, "none", 0),
         KernelSignature("sse2", None, Dots(4), 1, 32, "none", 0),

@@ -69,7 +69,7 @@ def activation(net: SourceNet, x: Any, name: str, bits: int, encoding: str) -> A
     if encoding == "bipolar" and bits == 1:
         return net.op(qonnx_operators.bipolar_quant(x, net.constant(f"{name}.s", 0.5)), name)
     if encoding == "bipolar":
-        return net.quant(x, name, bits, 0.5, zp=((1 << bits) - 1) / 2)
+        return net.quant(x, name, bits, 0.5, zero_point=((1 << bits) - 1) / 2)
     if encoding == "unipolar":
         return net.quant(x, name, bits, 0.5)
     call = qonnx_operators.quant(

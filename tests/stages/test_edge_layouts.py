@@ -68,7 +68,7 @@ def test_a_halo_of_bytes_holds_the_zero_point(bits: int, signed: bool, level: in
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_half_integer_zero_point_needs_border_classes(name: Algorithm) -> None:
     net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5, zp=1.5)
+    data = net.quant(net.x, "data", 2, 0.5, zero_point=1.5)
     packed = assert_stages_agree(net.model(net.conv(data, "conv", 3)), options=algorithm(name))
     (attrs,) = calls(packed["bitpacking"], "packed_conv2d")
     assert attrs["border"] == [1, 1, 1, 1]
@@ -77,7 +77,7 @@ def test_a_half_integer_zero_point_needs_border_classes(name: Algorithm) -> None
 
 def test_unpadded_layers_need_no_border_classes() -> None:
     net = SourceNet((1, 5, 6, 6))
-    data = net.quant(net.x, "data", 2, 0.5, zp=1.5)
+    data = net.quant(net.x, "data", 2, 0.5, zero_point=1.5)
     packed = assert_stages_agree(net.model(net.conv(data, "conv", 3, padding=0)))["bitpacking"]
     assert packed.params["conv.bias"].shape == (1, 32)
 

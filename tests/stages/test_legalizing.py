@@ -225,7 +225,7 @@ def test_weights_that_do_not_fit() -> None:
     net = SourceNet((1, 4, 6, 6))
     data = net.quant(net.x, "data", 2, 0.5)
     weight = net.constant("w", np.array([-100.0, 100.0] * 6).reshape(3, 4, 1, 1))
-    quantized = net.quant(weight, "wq", 8, 1.0, zp=127.5)
+    quantized = net.quant(weight, "wq", 8, 1.0, zero_point=127.5)
     source = net.model(net.op(relax.op.nn.conv2d(data, quantized), "conv"))
     sentence = "conv: the weights do not fit 8 bits with their zero point"
     with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):

@@ -14,11 +14,13 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import is_op
 from stages.dialect.convolve import convolve
+from stages.dialect.levels import Levels
 from stages.dialect.names import QNN_RESUM
 from stages.dialect.resummation import resum
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
+from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Steps, evaluate, step
 from stages.quantizing.level_boundaries import boundaries_of, bounds_of
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
@@ -34,7 +36,7 @@ LARGE = 2.0**16
 
 
 def uniform(low: int, high: int, scale: float, rounding: str = "ROUND") -> Quantizer:
-    return UniformQuantizer(np.float32(scale), np.float32(0), low, high, rounding)
+    return UniformQuantizer(Quantization(np.float32(scale), Levels(low, high)), rounding)
 
 
 FEW = 1
@@ -88,9 +90,7 @@ def test_levels_are_those_of_exact_sums(name: str, seed: int, size: float, digit
     bounds = bounds_of(weight, steps, halves)
     assert bounds is not None
     exact = convolve(data.astype(np.float64), weight.astype(np.float64), (1, 1), 1, dtype="float32")
-    meaning = settled_of(
-        stepwise(data, weight), data, weight, vars(bounds), halves.low, halves.high
-    )
+    meaning = settled_of(stepwise(data, weight), data, weight, vars(bounds), *halves.limits)
     wanted = quantizer.level(evaluate(steps, exact))
     np.testing.assert_array_equal(quantizer.level(evaluate(steps, meaning)), wanted)
 

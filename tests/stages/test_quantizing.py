@@ -35,7 +35,7 @@ def residual(zero_point: float) -> tuple[SourceNet, Any]:
     net = SourceNet((1, 6, 7, 5))
     start = net.quant(net.x, "start", 2, 0.5)
     left = net.quant(net.conv(start, "a", 8), "left", 8, 0.5, signed=True)
-    right = net.quant(net.conv(start, "b", 8), "right", 8, 0.5, zp=zero_point)
+    right = net.quant(net.conv(start, "b", 8), "right", 8, 0.5, zero_point=zero_point)
     return net, net.op(relax.op.add(left, right), "total")
 
 

@@ -134,11 +134,11 @@ QUANTIZERS = st.one_of(
     ).filter(lambda found: found.bits > 1 or not found.narrow),
     st.builds(lambda scale: Quantizer("bipolar", scale=scale), SCALES),
     st.builds(
-        lambda rows, count, scale, point: Quantizer(
+        lambda rows, count, scale, zero_point: Quantizer(
             "thresholds",
             bits=count,
             scale=scale,
-            zero_point=point,
+            zero_point=zero_point,
             thresholds=np.sort(np.array(rows, np.float32).reshape(CHANNELS, -1)[:, :count]),
         ),
         st.lists(

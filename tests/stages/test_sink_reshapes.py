@@ -15,14 +15,14 @@ from stages.graph.builder import ModelBuilder
 from stages.graph.composites import PLAIN, PRODUCTS
 from stages.kinds import Model
 from stages.numerics import linear_quantizers, qlinear
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 from stages.quantizing.sink_reshapes import SinkReshapes
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, skip_unless_runnable
 
 op = relax.op
 ROWS = (2, 3)
-OUT = Grid(np.asarray(0.5, np.float32), np.asarray(3), "int8")
+OUT = Quantization.of_type(0.5, 3, "int8")
 
 
 class Net:

@@ -135,16 +135,16 @@ def _filters(builder: OnnxBuilder, tensor: str, phases: TransposedConvolution, l
     if found is None or scales is None:
         weights = _flat(builder.constant(tensor))
         return builder.tensor(f"{layer}.filters", phases.filters(weights))
-    points = _per_channel(found, found.zero_point, phases)
-    assert points is not None  # it is of the scale's shape
+    zero_points = _per_channel(found, found.zero_point, phases)
+    assert zero_points is not None  # it is of the scale's shape
     wide = found.stored.astype(np.int32) - found.zero_point.astype(np.int32)
     # Where a phase has no tap, the weight is the zero point.
-    numbers = phases.filters(_flat(wide)) + points.astype(np.int32)
+    numbers = phases.filters(_flat(wide)) + zero_points.astype(np.int32)
     stored = found.stored.dtype
     call = linear_quantizers.dequantize_linear(
         builder.tensor(f"{tensor}.phases", numbers.astype(stored)),
         builder.tensor(f"{tensor}.phases_scale", scales),
-        builder.tensor(f"{tensor}.phases_zero_point", points.astype(stored)),
+        builder.tensor(f"{tensor}.phases_zero_point", zero_points.astype(stored)),
     )
     return builder.emit(call, f"{layer}.filters")
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import BYTES
 from stages.importing.onnx.onnx_reader import Node, SourceGraph
+from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-SCALE, POINT = ".joined_scale", ".joined_zero_point"
+SCALE, ZERO_POINT = ".joined_scale", ".joined_zero_point"
 """What the grid of a joined pair is called, behind the layer that dequantizes."""
 PASSES = 10
 """How often ONNX Runtime goes over a graph at most."""
@@ -118,16 +120,17 @@ def _pass(
         if chain is None or index in ends_of_joined:
             continue
         outer, last = chain[0], chain[3]
-        first, second = (_grid(nodes, pair, constants) for pair in (chain[:2], chain[2:]))
-        if first is None or second is None or first[1].dtype != second[1].dtype:
+        first, second = (_quantization(nodes, pair, constants) for pair in (chain[:2], chain[2:]))
+        if first is None or second is None or first.dtype != second.dtype:
             continue
         ends = [nodes[outer].inputs[1:3], nodes[last].inputs[1:3]]
         if first != second:
             found = _common(first, second)
             if found is None:
                 continue
-            names = [f"{nodes[last].layer}{part}" for part in (SCALE, POINT)]
-            added |= dict(zip(names, found, strict=True))
+            names = [f"{nodes[last].layer}{part}" for part in (SCALE, ZERO_POINT)]
+            zero_point = np.asarray(found.zero_point.whole, found.dtype)
+            added |= dict(zip(names, (np.asarray(found.scale), zero_point), strict=True))
             ends = [tuple(names)] * 2
         ends_of_joined.add(last)
         tensor = nodes[outer].outputs[0]
@@ -152,36 +155,33 @@ def _chain(nodes: list[Node], index: int, readers: Readers) -> list[int] | None:
     return found if found[1] == index else None  # else what was there is gone
 
 
-def _grid(
+def _quantization(
     nodes: list[Node], pair: list[int], constants: Mapping[str, Array]
-) -> tuple[np.float32, Any] | None:
-    """Scale and zero point that both quantizers of a pair state, numbers that stand in the file."""
+) -> Quantization | None:
+    """What both quantizers of a pair state, of bytes, in numbers that stand in the file."""
     found = []
     for index in pair:
         names = nodes[index].inputs[1:3]
         values = [constants.get(name) for name in names if name]
         if len(values) != 2 or any(each is None or each.size != 1 for each in values):
             return None
-        scale, point = (np.asarray(each).reshape(-1)[0] for each in values)
-        if scale.dtype != np.float32 or point.dtype not in (np.int8, np.uint8):
+        scale, zero_point = (np.asarray(each).reshape(-1)[0] for each in values)
+        if scale.dtype != np.float32 or str(zero_point.dtype) not in BYTES:
             return None
-        found.append((scale, point))
+        found.append(Quantization.of_type(scale, int(zero_point), str(zero_point.dtype)))
     return found[0] if found[0] == found[1] else None
 
 
-def _common(
-    first: tuple[np.float32, Any], second: tuple[np.float32, Any]
-) -> tuple[Array, Array] | None:
-    """The grid of the numbers that lie in the ranges of both, every step in float32."""
-    info = np.iinfo(first[1].dtype)
+def _common(first: Quantization, second: Quantization) -> Quantization | None:
+    """That of the numbers that lie in the ranges of both, every step in float32."""
     ends = [
-        [np.float32(limit - int(point)) * scale for limit in (info.min, info.max)]
-        for scale, point in (first, second)
+        [np.float32(numerator) * each.scale for numerator in each.levels.numerators]
+        for each in (first, second)
     ]
     low, high = max(each[0] for each in ends), min(each[1] for each in ends)
     scale = np.float32((high - low) / np.float32(255))
     if not 0 < scale < np.inf:
         return None
-    exact = np.float32(np.float32(info.min) - low / scale)
-    point = np.copysign(np.floor(abs(exact) + np.float32(0.5)), exact)
-    return np.asarray(scale), np.asarray(point).astype(first[1].dtype)
+    exact = np.float32(np.float32(first.levels.low) - low / scale)
+    zero_point = np.copysign(np.floor(abs(exact) + np.float32(0.5)), exact)
+    return Quantization.of_type(scale, int(zero_point), first.dtype)

@@ -10,10 +10,10 @@ from tvm import relax
 
 from stages.dialect.calls import BYTES
 from stages.importing.onnx.integer_operators import (
-    byte_grid,
     grid_at,
     integer_product,
-    output_grid,
+    quantization_at,
+    result_at,
 )
 from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
@@ -24,7 +24,7 @@ from stages.importing.onnx.weighted_layers import matrices
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_luts import logistic
-from stages.numerics.quantization_grid import Grid, every_byte
+from stages.numerics.quantization import Quantization, every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
@@ -42,15 +42,15 @@ def qlinear_binary(function: Any) -> Any:
 
     def convert(builder: OnnxBuilder, node: Node) -> Any:
         dtype = _bytes(builder, node.inputs[0])
-        grids = (
-            byte_grid(builder, node, 1, 2, dtype),
-            byte_grid(builder, node, 4, 5, _bytes(builder, node.inputs[3])),
+        sources = (
+            quantization_at(builder, node, 1, 2, dtype),
+            quantization_at(builder, node, 4, 5, _bytes(builder, node.inputs[3])),
         )
-        out = output_grid(builder, node, 6, 7, dtype)
-        if any(each.dtype != out.dtype for each in grids):
+        out = result_at(builder, node, 6, 7, dtype)
+        if any(each.dtype != out.dtype for each in sources):
             raise UnsupportedError("mixes int8 and uint8")
         left, right = builder.read(node.inputs[0]), builder.read(node.inputs[3])
-        return function(builder, node.layer, left, right, grids, out)
+        return function(builder, node.layer, left, right, sources, out)
 
     return convert
 
@@ -62,11 +62,11 @@ def qlinear_add(builder: OnnxBuilder, node: Node) -> Any:
     dtype = _bytes(builder, node.inputs[0])
     places = ((1, 2), (4, 5), (6, 7))
     scales = [_number(builder, node, scale, "float32") for scale, _ in places]
-    points = [_number(builder, node, point, dtype) for _, point in places]
+    zero_points = [_number(builder, node, place, dtype) for _, place in places]
     if _bytes(builder, node.inputs[3]) != dtype:
         raise UnsupportedError("mixes int8 and uint8")
     left, right = builder.read(node.inputs[0]), builder.read(node.inputs[3])
-    return qlinear.add_of_computed(builder, node.layer, left, right, scales, points, dtype)
+    return qlinear.add_of_computed(builder, node.layer, left, right, scales, zero_points, dtype)
 
 
 def _number(builder: OnnxBuilder, node: Node, position: int, dtype: str) -> Any:
@@ -90,16 +90,16 @@ def _number(builder: OnnxBuilder, node: Node, position: int, dtype: str) -> Any:
 def _looked_up(builder: OnnxBuilder, node: Node, function: Callable[[Array], Array]) -> Any:
     """A function of one byte as a table: X, xs, xz, ys, yz."""
     dtype = _bytes(builder, node.inputs[0])
-    data = byte_grid(builder, node, 1, 2, dtype)
-    out = output_grid(builder, node, 3, 4, dtype)
+    data = quantization_at(builder, node, 1, 2, dtype)
+    out = result_at(builder, node, 3, 4, dtype)
     return _table(builder, node.layer, builder.read(node.inputs[0]), function, data, out)
 
 
 def _table(
     builder: OnnxBuilder, name: str, data: Any, function: Callable[[Array], Array],
-    grid: Grid, out: Grid,
+    source: Quantization, out: Quantization,
 ) -> Any:  # fmt: skip
-    entries = out.quantize(function(grid.dequantize(every_byte(grid.dtype))))
+    entries = out.quantize(function(source.dequantize(every_byte(source.dtype))))
     values = builder.tensor(f"{name}.table", entries.astype(out.dtype))
     return builder.emit(table(data, values), name)
 
@@ -118,13 +118,13 @@ def qlinear_leaky_relu(builder: OnnxBuilder, node: Node) -> Any:
 def qlinear_concat(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearConcat: ys, yz, then X, xs, xz of every operand."""
     operands = node.inputs[2::3]
-    out = output_grid(builder, node, 0, 1, "uint8")
+    out = result_at(builder, node, 0, 1, "uint8")
     parts = []
     for i, tensor in enumerate(operands):
-        grid = byte_grid(builder, node, 3 * i + 3, 3 * i + 4, _bytes(builder, tensor))
+        source = quantization_at(builder, node, 3 * i + 3, 3 * i + 4, _bytes(builder, tensor))
         value = builder.read(tensor)
-        if not grid.same(out):
-            value = _table(builder, f"{node.layer}.{i}", value, lambda x: x, grid, out)
+        if source != out:
+            value = _table(builder, f"{node.layer}.{i}", value, lambda x: x, source, out)
         parts.append(value)
     axis = normal(int(node.attributes.get("axis", 1)), len(builder.shape(operands[0])))
     return builder.emit(relax.op.concat(parts, axis), node.layer)
@@ -133,7 +133,7 @@ def qlinear_concat(builder: OnnxBuilder, node: Node) -> Any:
 def qlinear_average_pool(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearAveragePool: float32 sums of dequantized values, in the order of the window."""
     dtype = _bytes(builder, node.inputs[0])
-    data, out = byte_grid(builder, node, 1, 2, dtype), output_grid(builder, node, 3, 4, dtype)
+    data, out = quantization_at(builder, node, 1, 2, dtype), result_at(builder, node, 3, 4, dtype)
     _check_layout(node)
     image, count = averaging(builder, node)
     x = image.to_image(builder, builder.read(node.inputs[0]), node.layer)
@@ -143,7 +143,8 @@ def qlinear_average_pool(builder: OnnxBuilder, node: Node) -> Any:
         node.layer,
         qlinear.nhwc(builder, x, node.layer),
         count,
-        (data, out),
+        data,
+        out,
         kernel=windows.kernel,
         strides=windows.strides,
         padding=windows.pads,
@@ -160,7 +161,7 @@ def qlinear_global_average_pool(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearGlobalAveragePool."""
     dtype = _bytes(builder, node.inputs[0])
     _check_layout(node)
-    data, out = byte_grid(builder, node, 1, 2, dtype), output_grid(builder, node, 3, 4, dtype)
+    data, out = quantization_at(builder, node, 1, 2, dtype), result_at(builder, node, 3, 4, dtype)
     n, c, *extents = builder.shape(node.inputs[0])
     height = extents[0] if len(extents) == 2 else 1
     flat = (n, c, height, int(np.prod(extents)) // height)
@@ -173,7 +174,7 @@ def qlinear_softmax(builder: OnnxBuilder, node: Node) -> Any:
     """QLinearSoftmax along one axis, or (`opset` below 13) over all from an axis on."""
     x = node.inputs[0]
     dtype, shape = _bytes(builder, x), builder.shape(x)
-    data, out = byte_grid(builder, node, 1, 2, dtype), output_grid(builder, node, 3, 4, dtype)
+    data, out = quantization_at(builder, node, 1, 2, dtype), result_at(builder, node, 3, 4, dtype)
     is_old = int(node.attributes.get("opset", 13)) < 13
     axis = normal(int(node.attributes.get("axis", 1 if is_old else -1)), len(shape))
     value, order = builder.read(x), list(range(len(shape)))
@@ -192,7 +193,7 @@ def qlinear_softmax(builder: OnnxBuilder, node: Node) -> Any:
 def qgemm(builder: OnnxBuilder, node: Node) -> Any:
     """QGemm: A, as, az, B, bs, bz, C (int32), ys, yz; without ys the result is float."""
     layer = node.layer
-    left = byte_grid(builder, node, 1, 2, _bytes(builder, node.inputs[0]))
+    left = quantization_at(builder, node, 1, 2, _bytes(builder, node.inputs[0]))
     right = grid_at(builder, node, 4, 5, _bytes(builder, node.inputs[3]))
     if right.common_zero_point is None:
         raise UnsupportedError("has weights with several zero points")
@@ -204,22 +205,23 @@ def qgemm(builder: OnnxBuilder, node: Node) -> Any:
         a,
         b,
         bias,
-        data_zero_point=left.tensor_zero_point,
+        data_zero_point=left.zero_point.whole,
         weight_zero_point=right.common_zero_point,
     )
     alpha = float(node.attributes.get("alpha", 1.0))
     if node.has(7):
-        out = output_grid(builder, node, 7, 8, left.dtype)
+        out = result_at(builder, node, 7, 8, left.dtype)
         factor = qlinear.output_factor(left, right, out, alpha)
         return qlinear.rescaled(builder, layer, sums, factor, out)
-    unit = np.float32(alpha) * left.factor * right.scale.ravel()
+    unit = np.float32(alpha) * left.scale * right.scale.ravel()
     return _scaled(builder, layer, sums, unit.reshape(() if unit.size == 1 else (-1,)))
 
 
 def _scaled(builder: OnnxBuilder, layer: str, sums: Any, unit: Array) -> Any:
-    zero = builder.tensor(f"{layer}.zero", np.zeros((), np.int32))
+    zero_point = builder.tensor(f"{layer}.zero", np.zeros((), np.int32))
     scale = builder.tensor(f"{layer}.unit", np.asarray(unit, np.float32))
-    return builder.emit(linear_quantizers.dequantize_linear(sums, scale, zero), f"{layer}.float")
+    call = linear_quantizers.dequantize_linear(sums, scale, zero_point)
+    return builder.emit(call, f"{layer}.float")
 
 
 def matmul_integer_to_float(builder: OnnxBuilder, node: Node) -> Any:
@@ -237,9 +239,9 @@ def _float_product(
         positive(builder.constant(name), name)
     combined = relax.op.multiply(scale, builder.read(name))
     unit = builder.emit(combined, f"{node.layer}.unit")
-    zero = builder.tensor(f"{node.layer}.zero", np.zeros((), np.int32))
+    zero_point = builder.tensor(f"{node.layer}.zero", np.zeros((), np.int32))
     result = builder.emit(
-        linear_quantizers.dequantize_linear(sums, unit, zero), f"{node.layer}.float"
+        linear_quantizers.dequantize_linear(sums, unit, zero_point), f"{node.layer}.float"
     )
     if not node.has(bias):
         return result
@@ -250,11 +252,11 @@ def _float_product(
 def dynamic_quantize_matmul(builder: OnnxBuilder, node: Node) -> Any:
     """DynamicQuantizeMatMul: A (float32), B, bs, bz, bias; A is quantized to uint8 first."""
     data, scale, zero_point = dynamic_quantize_linear(builder, node)
-    values, points = (f"{node.layer}.values", f"{node.layer}.values_zero_point")
-    builder.variables.update({values: data, points: zero_point})
+    values, offsets = (f"{node.layer}.values", f"{node.layer}.values_zero_point")
+    builder.variables.update({values: data, offsets: zero_point})
     inner = Node(
         node.op, node.domain, node.layer,
-        (values, node.inputs[1], points, node.inputs[3] if node.has(3) else ""),
+        (values, node.inputs[1], offsets, node.inputs[3] if node.has(3) else ""),
         node.outputs, node.attributes,
     )  # fmt: skip
     sums = integer_product(builder, inner, (0, 1), (2, 3))

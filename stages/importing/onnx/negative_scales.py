@@ -43,34 +43,33 @@ def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
     dtype = builder.dtype(names[0])
     seen = views(builder.shape(names[0]), scale.shape, node)
     stored = builder.constants[names[0]].reshape(seen.data).astype(np.int64)
-    points = np.zeros(scale.shape, np.int64)
+    zero_points = np.zeros(scale.shape, np.int64)
     if len(names) > 2:
-        points = points + builder.constants[names[2]].astype(np.int64).reshape(scale.shape)
+        zero_points = builder.constants[names[2]].astype(np.int64).reshape(scale.shape)
     signs = seen.of_scale(np.where(scale == 0, 0, np.sign(scale)).astype(np.int64))
     # What a scale of 0 multiplies is 0: such integers become their zero point.
-    values = signs * (stored - seen.of_scale(points))
+    values = signs * (stored - seen.of_scale(zero_points))
     if dtype.startswith("u"):
-        points = _of_unsigned(points, scale, dtype)
+        zero_points = _of_unsigned(zero_points, scale, dtype)
     else:
-        points = np.where(scale < 0, -points, points)
-    values = values + seen.of_scale(points)
-    kind = _type_of(values, points, builder.constants[names[0]].dtype)
+        zero_points = np.where(scale < 0, -zero_points, zero_points)
+    values = values + seen.of_scale(zero_points)
+    kind = _type_of(builder.constants[names[0]].dtype, values, zero_points)
     new = (f"{node.layer}.turned", f"{node.layer}.sizes", f"{node.layer}.points")
     builder.constants[new[0]] = values.astype(kind).reshape(builder.shape(names[0]))
     builder.constants[new[1]] = np.where(scale == 0, np.float32(1), np.abs(scale))
-    builder.constants[new[2]] = points.astype(kind)
-    return replace(node, inputs=new if points.any() else new[:2])
+    builder.constants[new[2]] = zero_points.astype(kind)
+    return replace(node, inputs=new if zero_points.any() else new[:2])
 
 
-def _of_unsigned(points: Array, scale: Array, dtype: str) -> Array:
+def _of_unsigned(zero_points: Array, scale: Array, dtype: str) -> Array:
     """Zero points on the other side of the middle: that turns the whole range of a type."""
-    bits = int(dtype.lstrip("uint"))
-    return np.asarray(np.where(scale < 0, (1 << bits) - 1 - points, points))
+    return np.asarray(np.where(scale < 0, limits(dtype)[1] - zero_points, zero_points))
 
 
-def _type_of(values: Array, points: Array, given: np.dtype[Any]) -> np.dtype[Any]:
+def _type_of(given: np.dtype[Any], *integers: Array) -> np.dtype[Any]:
     """The type that holds integers with their signs: theirs, or bytes for those below 8 bits."""
-    extremes = [int(each) for each in (values.min(), values.max(), points.min(), points.max())]
+    extremes = [int(end) for each in integers for end in (each.min(), each.max())]
     low, high = limits(str(given))
     for dtype, (least, most) in ((given, (low, high)), *_WIDER.get(str(given), ())):
         if least <= min(extremes) and max(extremes) <= most:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.dtypes import is_integer, parse
 from stages.importing.description import attempted, description, shown_outputs
 from stages.importing.graph_inputs import GraphInput
 from stages.importing.onnx.onnx_builder import STORED
@@ -101,9 +102,9 @@ def _layers(graph: SourceGraph) -> list[Table]:
             weight = node.inputs[_LAYERS[node.op]]
             kinds = [_quantization(graph, producers, each) for each in (node.inputs[0], weight)]
         elif node.op in _INTEGER_LAYERS and len(node.inputs) > _INTEGER_LAYERS[node.op][0]:
-            position, *points = _INTEGER_LAYERS[node.op]
+            position, *places = _INTEGER_LAYERS[node.op]
             weight = node.inputs[position]
-            kinds = [_stored(graph, node, point) for point in points]
+            kinds = [_stored(graph, node, place) for place in places]
         else:
             continue
         layers.append(
@@ -121,12 +122,12 @@ def _layers(graph: SourceGraph) -> list[Table]:
 def _stored(graph: SourceGraph, node: Node, position: int) -> Table | None:
     """Bits and encoding of integers whose zero point is an input of a node; 8 bits without one."""
     is_given = len(node.inputs) > position and node.inputs[position]
-    points = graph.tensor(node, position) if is_given else np.zeros((), np.uint8)
-    match = None if points is None else re.fullmatch(r"(u?)int(\d+)", str(points.dtype))
-    if match is None or points is None:
+    zero_points = graph.tensor(node, position) if is_given else np.zeros((), np.uint8)
+    if zero_points is None or not is_integer(str(zero_points.dtype)):
         return None
-    encoding = "unipolar" if match[1] else "signed"
-    return {"bits": int(match[2]), "encoding": "asymmetric" if points.any() else encoding}
+    stored = parse(str(zero_points.dtype))
+    encoding = "signed" if stored.is_signed else "unipolar"
+    return {"bits": stored.bits, "encoding": "asymmetric" if zero_points.any() else encoding}
 
 
 def _weight_shape(

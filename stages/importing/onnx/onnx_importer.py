@@ -142,6 +142,7 @@ def quantization(graph: SourceGraph) -> dict[str, dict[str, float]]:
             is_end = name in graph.outputs or any(item.name == name for item in graph.inputs)
             values = [graph.constants.get(each) for each in node.inputs[1:3]]
             if is_end and values and values[0] is not None and values[0].size == 1:
-                point = values[1] if len(values) > 1 and values[1] is not None else np.zeros(1)
-                found[name] = {"scale": float(values[0].item()), "zero_point": int(point.item())}
+                stated = values[1] if len(values) > 1 else None
+                zero_point = 0 if stated is None else int(stated.item())
+                found[name] = {"scale": float(values[0].item()), "zero_point": zero_point}
     return found

@@ -52,13 +52,13 @@ def _folded(builder: OnnxBuilder, node: Node, seen: Views, dtype: str) -> Array:
     """Constant weights that the file quantizes: their integers."""
     x, scale_name = node.inputs[:2]
     scale = seen.of_scale(positive(builder.constant(scale_name), scale_name))
-    point = np.zeros((), storage_dtype(dtype))
+    zero_point = np.zeros((), storage_dtype(dtype))
     if node.has(2):
-        point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
+        zero_point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
     low, high = limits(dtype)
     meaning = OPERATORS[rule_names.QNN_QUANTIZE_LINEAR].meaning
     data = builder.constant(x).astype(np.float32).reshape(seen.data)
-    result = meaning(data, scale, point, low=low, high=high)
+    result = meaning(data, scale, zero_point, low=low, high=high)
     named = onnx_package.helper.tensor_dtype_to_np_dtype(
         onnx_package.TensorProto.DataType.Value(dtype.upper())
     )
@@ -87,9 +87,9 @@ def dequantize_linear(builder: OnnxBuilder, node: Node) -> Any:
 
 def _dequantized(builder: OnnxBuilder, node: Node, seen: Views) -> Dequantized:
     """Constants that the file dequantizes."""
-    stored, scale, *points = (builder.constants[name] for name in node.inputs if name)
-    point = seen.of_scale(points[0]) if points else np.zeros((), stored.dtype)
-    return Dequantized(stored.reshape(seen.data), seen.of_scale(scale), point, stored.shape)
+    stored, scale, *stated = (builder.constants[name] for name in node.inputs if name)
+    zero_point = seen.of_scale(stated[0]) if stated else np.zeros((), stored.dtype)
+    return Dequantized(stored.reshape(seen.data), seen.of_scale(scale), zero_point, stored.shape)
 
 
 def _quantized_dtype(builder: OnnxBuilder, node: Node) -> str:

@@ -115,15 +115,15 @@ def _quantized(graph: SourceGraph, node: Node, readers: Readers) -> Array | None
     producer = readers.producers.get(readers.root(node.inputs[0]))
     if producer is None or graph.nodes[producer].op != QUANTIZE:
         return None
-    values, _, *points = (readers.constants.get(name) for name in graph.nodes[producer].inputs)
-    if values is None or not points or points[0] is None:
+    values, _, *zero_point = (readers.constants.get(name) for name in graph.nodes[producer].inputs)
+    if values is None or not zero_point or zero_point[0] is None:
         return None
-    return values.astype(points[0].dtype)
+    return values.astype(zero_point[0].dtype)
 
 
 def _gives_bytes(graph: SourceGraph, node: Node, readers: Readers) -> bool:
     """Whether a node dequantizes bytes."""
     if node.op != DEQUANTIZE or not node.has(2):
         return node.op == DEQUANTIZE
-    point = readers.constants.get(node.inputs[2])
-    return point is None or point.dtype.itemsize == 1
+    zero_point = readers.constants.get(node.inputs[2])
+    return zero_point is None or zero_point.dtype.itemsize == 1

@@ -36,28 +36,22 @@ def activation_bounds(operator: Operator) -> tuple[float | None, float | None]:
     return _BOUNDS[function]
 
 
-def limits(dtype: str) -> tuple[int, int]:
-    """The smallest and the largest integer of a type."""
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
 def stored_range(builder: TfliteBuilder, operator: Operator) -> tuple[int, int]:
     """The stored integers between which the fused activation keeps the output."""
-    output = operator.outputs[0]
-    scale, zero_point = builder.affine(output)
-    low, high = limits(builder.dtype(output))
+    out = builder.quantization(operator.outputs[0])
+    (low, high), zero_point = out.limits, out.zero_point.whole
     below, above = activation_bounds(operator)
     if below is not None:
-        low = max(low, zero_point + _steps(below, scale))
+        low = max(low, zero_point + steps(below, out.scale))
     if above is not None:
-        high = min(high, zero_point + _steps(above, scale))
+        high = min(high, zero_point + steps(above, out.scale))
     if low > high:
         raise UnsupportedError(f"has an activation that keeps nothing between {low} and {high}")
     return low, high
 
 
-def _steps(bound: float, scale: np.float32) -> int:
+def steps(bound: float, scale: np.float32) -> int:
+    """A real bound in steps of a scale, halves away from zero."""
     return round_half_away(float(np.float32(bound) / scale))
 
 

@@ -47,19 +47,19 @@ def _log2(scale: np.float32) -> int | None:
 def _sum(builder: TfliteBuilder, operator: Operator, sign: int) -> Any:
     lhs, rhs = operands(builder, operator)
     output = operator.outputs[0]
-    (s1, z1), (s2, z2), (s3, z3) = (builder.affine(index) for index in (lhs, rhs, output))
+    left, right, out = (builder.quantization(index) for index in (lhs, rhs, output))
     dtype = builder.dtype(output)
     low, high = stored_range(builder, operator)
     if dtype == "int16":
-        exponents = [_log2(scale) for scale in (s1, s2, s3)]
+        exponents = [_log2(each.scale) for each in (left, right, out)]
         if operator.option("pot_scale_int16", False) and None not in exponents:
             return _shifted_sum(builder, operator, sign, exponents)
-        if z1 or z2 or z3:
+        if any(each.zero_point for each in (left, right, out)):
             raise UnsupportedError("has int16 tensors with zero points; 0 is accepted")
     left_shift = 15 if dtype == "int16" else 20
-    twice = float(np.float32(2) * max(s1, s2))
-    lhs_factor, rhs_factor = fixed_point(float(s1) / twice), fixed_point(float(s2) / twice)
-    factor = twice / float(np.float32(1 << left_shift) * s3)
+    twice = float(np.float32(2) * max(left.scale, right.scale))
+    lhs_factor, rhs_factor = (fixed_point(float(each.scale) / twice) for each in (left, right))
+    factor = twice / float(np.float32(1 << left_shift) * out.scale)
     if factor >= 1:
         raise UnsupportedError(f"rescales by {factor}, which must be below 1")
     multiplier, shift = fixed_point(factor)
@@ -67,15 +67,15 @@ def _sum(builder: TfliteBuilder, operator: Operator, sign: int) -> Any:
         builder.read(lhs),
         builder.read(rhs),
         left_shift=left_shift,
-        lhs_zero_point=z1,
+        lhs_zero_point=left.zero_point,
         lhs_multiplier=lhs_factor[0],
         lhs_shift=lhs_factor[1],
-        rhs_zero_point=z2,
+        rhs_zero_point=right.zero_point,
         rhs_multiplier=sign * rhs_factor[0],
         rhs_shift=rhs_factor[1],
         multiplier=multiplier,
         shift=shift,
-        zero_point=z3,
+        zero_point=out.zero_point,
         low=low,
         high=high,
         dtype=dtype,
@@ -91,7 +91,7 @@ def _shifted_sum(
     shifts = exponents[2] - exponents[0], exponents[2] - exponents[1]
     if 0 not in shifts or min(shifts) < 0 or max(shifts) > 31:
         raise UnsupportedError(f"shifts its operands by {list(shifts)}; one may be above 0")
-    if any(builder.affine(index)[1] for index in (lhs, rhs, operator.outputs[0])):
+    if any(builder.quantization(i).zero_point for i in (lhs, rhs, operator.outputs[0])):
         raise UnsupportedError("has int16 tensors with zero points; 0 is accepted")
     low, high = stored_range(builder, operator)
     call = tflite.add_shifted(
@@ -127,17 +127,17 @@ def mul(builder: TfliteBuilder, operator: Operator) -> Any:
     output = operator.outputs[0]
     if builder.dtype(output) not in QUANTIZED:
         return _plain(builder, operator, relax.op.multiply)
-    (s1, z1), (s2, z2), (s3, z3) = (builder.affine(index) for index in (lhs, rhs, output))
-    multiplier, shift = fixed_point(float(np.float32(s1 * s2) / s3))
+    left, right, out = (builder.quantization(index) for index in (lhs, rhs, output))
+    multiplier, shift = fixed_point(float(np.float32(left.scale * right.scale) / out.scale))
     low, high = stored_range(builder, operator)
     call = tflite.mul(
         builder.read(lhs),
         builder.read(rhs),
-        lhs_zero_point=z1,
-        rhs_zero_point=z2,
+        lhs_zero_point=left.zero_point,
+        rhs_zero_point=right.zero_point,
         multiplier=multiplier,
         shift=shift,
-        zero_point=z3,
+        zero_point=out.zero_point,
         low=low,
         high=high,
         dtype=builder.dtype(output),

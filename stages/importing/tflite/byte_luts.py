@@ -9,20 +9,19 @@ import numpy as np
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.numerics import rescale
+from stages.numerics.quantization import Quantization
 
-BYTES = ("int8", "uint8")
 
-
-def stored_values(dtype: str) -> Array:
-    """The 256 integers that a type of one byte holds, ascending: int64."""
-    smallest = int(np.iinfo(dtype).min)
-    return np.arange(smallest, smallest + 256, dtype=np.int64)
+def numerators_of_byte(source: Quantization) -> Array:
+    """The 256 integers of a byte less its zero point, ascending: int64."""
+    low, high = source.limits
+    return np.arange(low, high + 1, dtype=np.int64) - source.zero_point.whole
 
 
 def tabled(
     builder: TfliteBuilder, operator: Operator, index: int, values: Array, name: str = ""
 ) -> Any:
-    """A tensor of bytes through a table: `values[i]` for `stored_values(...)[i]`.
+    """A tensor of bytes through a table: `values[i]` for `numerators_of_byte(...)[i]`.
 
     The table is in the type of the operator's output.
     """

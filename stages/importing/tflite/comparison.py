@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.broadcast_arithmetic import operands
-from stages.importing.tflite.byte_luts import BYTES, stored_values
+from stages.importing.tflite.byte_luts import numerators_of_byte
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
@@ -52,11 +53,13 @@ def _comparable(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
     """Bytes as the kernel compares them: moved to the left by 8 bits and rescaled to integers."""
     if builder.dtype(index) not in BYTES or builder.stated(index).quantization is None:
         return builder.read(index)
-    scale, offset = builder.affine(index)
-    if scale >= 1:
-        raise UnsupportedError(f"compares values of the scale {scale}, which must be below 1")
-    multiplier, shift = (np.int64(part) for part in fixed_point(float(scale)))
-    moved = (stored_values(builder.dtype(index)) - offset) << 8
+    source = builder.quantization(index)
+    if source.scale >= 1:
+        raise UnsupportedError(
+            f"compares values of the scale {source.scale}, which must be below 1"
+        )
+    multiplier, shift = (np.int64(part) for part in fixed_point(float(source.scale)))
+    moved = numerators_of_byte(source) << 8
     values = tflite.multiply(NUMPY, moved, multiplier, shift).astype(np.int32)
     name = f"{operator.layer}.{builder.stated(index).name}"
     table = builder.tensor(f"{name}.table", values)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import BYTES
 from stages.dialect.numbers_numpy import NUMPY
-from stages.importing.tflite.activations import limits
-from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
+from stages.importing.tflite.byte_luts import numerators_of_byte, tabled
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
@@ -36,21 +36,21 @@ def hard_swish(builder: TfliteBuilder, operator: Operator) -> Any:
     data, output = operator.input(0), operator.outputs[0]
     if builder.dtype(data) not in BYTES:
         raise UnsupportedError(f"has data of {builder.dtype(data)}")
-    (scale, offset), (target, zero_point) = builder.affine(data), builder.affine(output)
-    fine = np.float32(np.float32(1 / HIGH_RESOLUTION) * scale)
-    multiplier, shift = fixed_point(float(fine / target))
+    source, out = builder.quantization(data), builder.quantization(output)
+    fine = np.float32(np.float32(1 / HIGH_RESOLUTION) * source.scale)
+    multiplier, shift = fixed_point(float(fine / out.scale))
     gate_scale = np.float32(3.0 / 32768.0)
     gate_multiplier, gate_shift = fixed_point(float(fine / gate_scale))
     if shift > 0:
         raise UnsupportedError(
-            f"scales its result by {float(fine / target)}; at most 1 is accepted"
+            f"scales its result by {float(fine / out.scale)}; at most 1 is accepted"
         )
-    x = (stored_values(builder.dtype(data)) - offset) * HIGH_RESOLUTION
+    x = numerators_of_byte(source) * HIGH_RESOLUTION
     gate = _gate(x, reduced_multiplier(gate_multiplier), gate_shift)
     product = gate * _high_product(x, reduced_multiplier(multiplier))
     truncated = np.where(product < 0, -(-product >> 15), product >> 15)
-    scaled = divide_by_power(NUMPY, truncated, np.int64(-shift)) + zero_point
-    return tabled(builder, operator, data, np.clip(scaled, *limits(builder.dtype(output))))
+    scaled = divide_by_power(NUMPY, truncated, np.int64(-shift)) + out.zero_point.whole
+    return tabled(builder, operator, data, np.clip(scaled, *out.limits))
 
 
 def _gate(x: Array, multiplier: int, shift: int) -> Array:

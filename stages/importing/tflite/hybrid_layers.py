@@ -32,10 +32,12 @@ def is_hybrid(builder: TfliteBuilder, operator: Operator) -> bool:
 
 def _scale(builder: TfliteBuilder, operator: Operator) -> Any:
     """The weights' one scale as a parameter; their zero point must be 0."""
-    scale, zero_point = builder.affine(operator.input(1))
-    if zero_point:
-        raise UnsupportedError(f"has int8 weights with the zero point {zero_point}; 0 is accepted")
-    return builder.tensor(f"{operator.layer}.scale", np.array([scale], np.float32))
+    stored = builder.quantization(operator.input(1))
+    if stored.zero_point:
+        raise UnsupportedError(
+            f"has int8 weights with the zero point {stored.zero_point}; 0 is accepted"
+        )
+    return builder.tensor(f"{operator.layer}.scale", np.array([stored.scale], np.float32))
 
 
 def _largest(builder: TfliteBuilder, data: Any, name: str) -> Any:
@@ -76,7 +78,7 @@ def _total(builder: TfliteBuilder, operator: Operator, data: Any, weight: Any, g
 def _centered(builder: TfliteBuilder, operator: Operator, weight: Any, groups: int) -> Any:
     """A convolution whose weights have a scale a channel, along the output's last axis."""
     data, layer = builder.read(operator.input(0)), operator.layer
-    found = builder.quantization(operator.input(1))
+    found = builder.axis_quantization(operator.input(1))
     units = value_shape(weight)[0]
     if found.zero_point.any() or found.scale.size not in (1, units):
         raise UnsupportedError(f"has {found.scale.size} scales and zero points of int8 weights")
@@ -99,7 +101,7 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     if len(shape) != 4 or len(filters) != 4 or shape[3] % filters[3]:
         raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
     weight, groups = builder.read(operator.input(1)), shape[3] // filters[3]
-    found = builder.quantization(operator.input(1))
+    found = builder.axis_quantization(operator.input(1))
     if not found.is_per_tensor:
         if found.axis != 0:
             raise UnsupportedError(f"has weights with scales along axis {found.axis}")
@@ -120,7 +122,7 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     fits = len(shape) == 4 and len(filters) == 4 and filters[0] == 1
     if not fits or filters[3] % shape[3]:
         raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
-    found = builder.quantization(operator.input(1))
+    found = builder.axis_quantization(operator.input(1))
     if found.is_per_tensor or found.axis != 3:
         raise UnsupportedError("has float data and int8 weights without a scale a channel")
     order = (3, 1, 2, 0)

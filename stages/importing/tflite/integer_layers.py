@@ -100,11 +100,11 @@ def _bias(
 
 def _weight_zero_point(builder: TfliteBuilder, weight: int, *, ignored: bool) -> int:
     """The zero point of a layer's weights; kernels of int8 convolutions do not look at it."""
-    points = builder.quantization(weight).zero_point
-    if (points != points[0]).any() or (ignored and points[0]):
+    found = builder.axis_quantization(weight).zero_point
+    if (found != found[0]).any() or (ignored and found[0]):
         name = builder.stated(weight).name
         raise UnsupportedError(f"has int8 weights '{name}' with zero points; 0 is accepted")
-    return int(points[0])
+    return int(found[0])
 
 
 def _convolution(
@@ -128,7 +128,7 @@ def _convolution(
         strides=list(strides),
         padding=Padding(padding_of(operator, (height, width), span, strides)),
         groups=groups,
-        data_zero_point=builder.affine(data)[1],
+        data_zero_point=builder.quantization(data).zero_point,
         weight_zero_point=_weight_zero_point(builder, stored, ignored=ignored),
         dilation=list(dilation),
         dtype=_accumulator(builder, operator, data, 2),
@@ -174,7 +174,7 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     call = integer.dense(
         rows,
         builder.read(weight),
-        data_zero_point=builder.affine(data)[1],
+        data_zero_point=builder.quantization(data).zero_point,
         weight_zero_point=_weight_zero_point(builder, weight, ignored=False),
         dtype=_accumulator(builder, operator, data, 2),
     )
@@ -208,15 +208,15 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
 
     image, padding = phases.inside(builder.read(data), 1, emit)
     ignored = builder.dtype(data) != "uint8"
-    point = _weight_zero_point(builder, weight, ignored=ignored)
+    zero_point = _weight_zero_point(builder, weight, ignored=ignored)
     call = integer.conv2d(
         image,
-        _filters(builder, weight, phases, point),
+        _filters(builder, weight, phases, zero_point),
         strides=[1, 1],
         padding=Padding(padding),
         groups=1,
-        data_zero_point=builder.affine(data)[1],
-        weight_zero_point=point,
+        data_zero_point=builder.quantization(data).zero_point,
+        weight_zero_point=zero_point,
         dtype=_accumulator(builder, operator, data, 3),
     )
     total = builder.emit(call, operator.layer)

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
-from stages.importing.tflite.activations import limits, padding_of, stored_range, strides_of
+from stages.importing.tflite.activations import padding_of, stored_range, strides_of
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
@@ -66,7 +66,7 @@ def max_pool_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         integer.max_pool2d(builder.read(operator.input(0)), **pool), operator.layer
     )
     low, high = stored_range(builder, operator)
-    if (low, high) == limits(builder.dtype(operator.outputs[0])):
+    if (low, high) == builder.quantization(operator.outputs[0]).limits:
         return result
     return builder.emit(relax.op.clip(result, low, high), f"{operator.layer}.clip")
 

@@ -21,13 +21,18 @@ from stages.dialect.calls import is_op
 from stages.dialect.padding import Padding
 from stages.dialect.zero_point import BIPOLAR
 from stages.importing.relax_builder import value_dtype, value_shape
-from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
+from stages.importing.tflite.activations import (
+    activated,
+    activation_bounds,
+    padding_of,
+    steps,
+    strides_of,
+)
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import bipolar, rule_names
 from stages.numerics.bipolar import BIT
-from stages.numerics.tflite import round_half_away
 
 WORD = 32
 """Channels in one packed integer."""
@@ -68,10 +73,10 @@ def bits_of(builder: TfliteBuilder, operator: Operator) -> Any:
     return variable
 
 
-def levels(builder: TfliteBuilder, data: Any, point: int, name: str) -> Any:
-    """A tensor's values as levels: 1 from `point` upwards."""
+def levels(builder: TfliteBuilder, data: Any, centre: int, name: str) -> Any:
+    """A tensor's values as levels: 1 from `centre` upwards."""
     shape, dtype = value_shape(data), value_dtype(data)
-    limits = np.full((1, shape[-1]), point, np.float32 if dtype == "float32" else np.int32)
+    limits = np.full((1, shape[-1]), centre, np.float32 if dtype == "float32" else np.int32)
     threshold = builder.tensor(f"{name}.threshold", limits)
     flip = builder.tensor(f"{name}.flip", np.zeros(shape[-1], np.uint8))
     return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT, rising=True), name)
@@ -82,8 +87,8 @@ def quantized(builder: TfliteBuilder, index: int, name: str) -> Any:
     dtype = builder.dtype(index)
     if dtype not in ("float32", "int8"):
         raise UnsupportedError(f"takes the sign of {dtype}; float32 and int8 are accepted")
-    point = 0 if dtype == "float32" else builder.affine(index)[1]
-    return levels(builder, builder.read(index), point, name)
+    centre = 0 if dtype == "float32" else builder.quantization(index).zero_point.whole
+    return levels(builder, builder.read(index), centre, name)
 
 
 def lce_quantize(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -96,9 +101,9 @@ def lce_dequantize(builder: TfliteBuilder, operator: Operator) -> Any:
     bits, output = bits_of(builder, operator), operator.outputs[0]
     low, high, dtype = -1, 1, builder.dtype(output)
     if dtype == "int8":
-        scale, point = builder.affine(output)
-        steps = round_half_away(float(np.float32(1) / scale))
-        low, high = max(-128, point - steps), min(127, point + steps)
+        out = builder.quantization(output)
+        zero_point, one = out.zero_point.whole, steps(1, out.scale)
+        low, high = max(-128, zero_point - one), min(127, zero_point + one)
     elif dtype != "float32":
         raise UnsupportedError(f"gives {dtype}; float32 and int8 are accepted")
     return builder.emit(bipolar.from_bits(bits, low=low, high=high, dtype=dtype), operator.layer)
@@ -199,10 +204,10 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
     )
     if factor.shape != (units,) or addend.shape != (units,):
         raise UnsupportedError(f"has factors of shape {list(factor.shape)} for {units} channels")
-    scale, point = (np.float32(1), 0) if dtype == "float32" else builder.affine(output)
+    scale, zero_point = (1.0, 0) if dtype == "float32" else builder.quantization(output).stated
     # The kernel derives these in float64 and stores them as float32.
-    multiplier = (-factor / float(scale)).astype(np.float32)
-    bias = ((addend + count * factor) / float(scale) + point).astype(np.float32)
+    multiplier = (-factor / scale).astype(np.float32)
+    bias = ((addend + count * factor) / scale + zero_point).astype(np.float32)
     below, above = activation_bounds(operator)
     least = -count if below is None else max(int(below), -count)
     most = count if above is None else min(int(above), count)

@@ -57,21 +57,22 @@ def mean(builder: TfliteBuilder, operator: Operator) -> Any:
     if not _is_quantized(builder, operator):
         raise UnsupportedError(f"has {builder.dtype(operator.input(0))} data without a scale")
     data, output = operator.input(0), operator.outputs[0]
-    (scale, offset), target = builder.affine(data), builder.affine(output)[0]
+    source, out = builder.quantization(data), builder.quantization(output)
     axes, layer = axes_of(builder, operator), operator.layer
     count = prod(builder.shape(data)[axis] for axis in axes)
-    multiplier, shift = _divided(*fixed_point(float(scale) / float(target)), count)
+    multiplier, shift = _divided(*fixed_point(float(source.scale) / float(out.scale)), count)
     wide = builder.emit(relax.op.astype(builder.read(data), "int32"), f"{layer}.wide")
     total = _reduced(builder, operator, relax.op.sum, wide, f"{layer}.sum")
-    if offset:
-        moved = builder.tensor(f"{layer}.offset", np.array(offset * count, np.int32))
+    if source.zero_point:
+        offset = np.array(source.zero_point.whole * count, np.int32)
+        moved = builder.tensor(f"{layer}.offset", offset)
         total = builder.emit(relax.op.subtract(total, moved), f"{layer}.moved")
     low, high = stored_range(builder, operator)
     call = tflite.requantize(
         total,
         builder.tensor(f"{layer}.multiplier", np.array([multiplier], np.int32)),
         builder.tensor(f"{layer}.shift", np.array([shift], np.int32)),
-        zero_point=builder.affine(output)[1],
+        zero_point=out.zero_point,
         low=low,
         high=high,
         dtype=builder.dtype(output),
@@ -94,7 +95,7 @@ def extreme(reduce: Callable[..., Any]) -> Callable[[TfliteBuilder, Operator], A
     def convert(builder: TfliteBuilder, operator: Operator) -> Any:
         data = operator.input(0)
         if _is_quantized(builder, operator) and (
-            builder.affine(data) != builder.affine(operator.outputs[0])
+            builder.quantization(data) != builder.quantization(operator.outputs[0])
         ):
             raise UnsupportedError("has an output of another scale than its operand")
         return _reduced(builder, operator, reduce, builder.read(data), operator.layer)

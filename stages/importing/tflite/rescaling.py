@@ -9,8 +9,8 @@ import numpy as np
 
 from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.relax_builder import value_dtype
-from stages.importing.tflite.activations import limits, stored_range
-from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
+from stages.importing.tflite.activations import stored_range
+from stages.importing.tflite.byte_luts import numerators_of_byte, tabled
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
@@ -35,16 +35,16 @@ def layer_scales(builder: TfliteBuilder, operator: Operator, data: int, weight: 
     in float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams
     in tensorflow/lite/kernels/kernel_util.cc.
     """
-    source, target = builder.affine(data)[0], builder.affine(operator.outputs[0])[0]
-    weights = builder.quantization(weight)
+    source, out = builder.quantization(data), builder.quantization(operator.outputs[0])
+    weights = builder.axis_quantization(weight)
     if not weights.is_per_tensor and (weights.axis != _channel_axis(operator)):
         raise UnsupportedError(f"has weights with scales along axis {weights.axis}")
     if builder.dtype(data) == "uint8" and not weights.is_per_tensor:
         raise UnsupportedError("has uint8 weights with several scales; one is accepted")
     if builder.dtype(data) == "uint8" and operator.kind != "FULLY_CONNECTED":
-        product = np.float32(source * np.float32(weights.scale[0]))
-        return [float(product) / float(target)]
-    return [float(source) * float(scale) / float(target) for scale in weights.scale]
+        product = np.float32(source.scale * np.float32(weights.scale[0]))
+        return [float(product) / float(out.scale)]
+    return [float(source.scale) * float(scale) / float(out.scale) for scale in weights.scale]
 
 
 def _channel_axis(operator: Operator) -> int:
@@ -60,7 +60,7 @@ def scaled_in_double(
     call = tflite.rescale(
         total,
         builder.tensor(f"{layer}.scale", np.array(scales, np.float64)),
-        zero_point=builder.affine(output)[1],
+        zero_point=builder.quantization(output).zero_point,
         low=low,
         high=high,
         dtype=builder.dtype(output),
@@ -78,7 +78,7 @@ def requantized(
     factors = [fixed_point(scale) for scale in scales]
     output, name = operator.outputs[0], f"{operator.layer}.requantize"
     low, high = stored_range(builder, operator)
-    dtype, zero_point = builder.dtype(output), builder.affine(output)[1]
+    dtype, zero_point = builder.dtype(output), builder.quantization(output).zero_point
     if value_dtype(total) != "int64":
         multiplier, shift = _vectors(builder, operator, factors)
         call = tflite.requantize(
@@ -110,24 +110,24 @@ def _vectors(
 def rescaled(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
     """A quantized tensor brought to the output's scale (Requantize in reference/requantize.h)."""
     output = operator.outputs[0]
-    (source, offset), (target, zero_point) = builder.affine(index), builder.affine(output)
-    factor = fixed_point(float(source) / float(target))
-    dtype = builder.dtype(output)
-    low, high = limits(dtype)
-    if builder.dtype(index) in BYTES:
-        moved = stored_values(builder.dtype(index)) - offset
+    source, out = builder.quantization(index), builder.quantization(output)
+    factor = fixed_point(float(source.scale) / float(out.scale))
+    low, high = out.limits
+    if source.is_byte:
+        moved = numerators_of_byte(source)
         scaled = tflite.multiply(NUMPY, moved, *(np.int64(part) for part in factor))
-        return tabled(builder, operator, index, np.clip(scaled + zero_point, low, high))
-    if offset:
-        raise UnsupportedError(f"reads {builder.dtype(index)} with the zero point {offset}")
+        scaled = scaled + out.zero_point.whole
+        return tabled(builder, operator, index, np.clip(scaled, low, high))
+    if source.zero_point:
+        raise UnsupportedError(f"reads {source.dtype} with the zero point {source.zero_point}")
     multiplier, shift = _vectors(builder, operator, [factor])
     call = tflite.requantize(
         builder.read(index),
         multiplier,
         shift,
-        zero_point=zero_point,
+        zero_point=out.zero_point,
         low=low,
         high=high,
-        dtype=dtype,
+        dtype=out.dtype,
     )
     return builder.emit(call, operator.layer)

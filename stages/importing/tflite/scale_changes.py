@@ -13,14 +13,15 @@ from tvm import relax
 
 from stages.dialect import integer
 from stages.dialect.numbers_numpy import NUMPY
-from stages.importing.tflite.activations import limits, require_no_activation
-from stages.importing.tflite.byte_luts import stored_values, tabled
+from stages.importing.tflite.activations import require_no_activation
+from stages.importing.tflite.byte_luts import tabled
 from stages.importing.tflite.movement import normal_axis
 from stages.importing.tflite.rescaling import rescaled
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import tflite
+from stages.numerics.quantization import Quantization, every_byte
 
 
 def quantize(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -28,15 +29,15 @@ def quantize(builder: TfliteBuilder, operator: Operator) -> Any:
     data, output = operator.input(0), operator.outputs[0]
     if builder.dtype(data) != "float32":
         return rescaled(builder, operator, data)
-    scale, zero_point = builder.affine(output)
-    low, high = limits(builder.dtype(output))
+    out = builder.quantization(output)
+    low, high = out.limits
     call = tflite.quantize(
         builder.read(data),
-        scale=float(scale),
-        zero_point=zero_point,
+        scale=float(out.scale),
+        zero_point=out.zero_point,
         low=low,
         high=high,
-        dtype=builder.dtype(output),
+        dtype=out.dtype,
     )
     return builder.emit(call, operator.layer)
 
@@ -46,12 +47,12 @@ def dequantize(builder: TfliteBuilder, operator: Operator) -> Any:
     data = operator.input(0)
     if builder.dtype(data) == "float16":
         return builder.constant(data).astype(np.float32)
-    found = builder.quantization(data)
-    rank, points = len(builder.shape(data)), found.zero_point
-    if (points != points[0]).any() or not (found.is_per_tensor or found.axis == rank - 1):
+    found = builder.axis_quantization(data)
+    rank, zero_points = len(builder.shape(data)), found.zero_point
+    if (zero_points != zero_points[0]).any() or not (found.is_per_tensor or found.axis == rank - 1):
         raise UnsupportedError("has scales that do not run along the last axis")
     scale = builder.tensor(f"{operator.layer}.scale", found.scale)
-    call = integer.dequantize(builder.read(data), scale, zero_point=int(points[0]))
+    call = integer.dequantize(builder.read(data), scale, zero_point=int(zero_points[0]))
     return builder.emit(call, operator.layer)
 
 
@@ -70,21 +71,24 @@ def concatenation(builder: TfliteBuilder, operator: Operator) -> Any:
 def _joined(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
     """An operand of CONCATENATION at the output's scale."""
     output, dtype = operator.outputs[0], builder.dtype(operator.outputs[0])
-    if dtype not in ("int8", "uint8", "int16") or builder.affine(index) == builder.affine(output):
+    if dtype not in ("int8", "uint8", "int16"):
+        return builder.read(index)
+    source, out = builder.quantization(index), builder.quantization(output)
+    if (source.scale, source.zero_point) == (out.scale, out.zero_point):
         return builder.read(index)
     if dtype != "uint8":
         raise UnsupportedError(f"joins {dtype} tensors of different scales; uint8 may have them")
-    (source, offset), (target, zero_point) = builder.affine(index), builder.affine(output)
-    values = _rescaled_in_float(stored_values(dtype), source, offset, target) + zero_point
+    values = _rescaled_in_float(source, out.scale) + out.zero_point.whole
     name = f"{operator.layer}.{builder.stated(index).name}"
-    return tabled(builder, operator, index, np.clip(values, *limits(dtype)), name)
+    return tabled(builder, operator, index, np.clip(values, *out.limits), name)
 
 
-def _rescaled_in_float(stored: Array, source: np.float32, offset: int, target: np.float32) -> Array:
-    """ConcatenationWithScaling: every operation rounds to float32."""
-    scale = np.float32(source * np.float32(np.float32(1) / target))
-    bias = np.float32(np.float32(-offset) * scale)
-    moved = (stored.astype(np.float32) * scale).astype(np.float32) + bias
+def _rescaled_in_float(source: Quantization, target: np.float32) -> Array:
+    """ConcatenationWithScaling of all bytes: every operation rounds to float32."""
+    scale = np.float32(source.scale * np.float32(np.float32(1) / target))
+    bias = np.float32(np.float32(-source.zero_point.whole) * scale)
+    stored = every_byte(source.dtype).astype(np.float32)
+    moved = (stored * scale).astype(np.float32) + bias
     rounded: Array = tflite.round_away(NUMPY, moved.astype(np.float32)).astype(np.int64)
     return rounded
 
@@ -96,7 +100,7 @@ def pad(builder: TfliteBuilder, operator: Operator) -> Any:
     if len(paddings) != 2 * rank or min(paddings, default=0) < 0:
         raise UnsupportedError(f"has the padding {paddings} of a tensor of rank {rank}")
     quantization = builder.stated(output).quantization
-    value = 0 if quantization is None else builder.affine(output)[1]
+    value = 0 if quantization is None else builder.quantization(output).zero_point.whole
     if operator.has(2):
         (value,) = builder.constant(operator.input(2)).ravel().tolist()
     call = relax.op.nn.pad(builder.read(data), paddings, "constant", value)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import BYTES
 from stages.dialect.numbers_numpy import NUMPY
-from stages.importing.tflite.byte_luts import BYTES
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
@@ -74,7 +74,7 @@ def _rounded(x: float) -> float:
 def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
     """SOFTMAX over the last axis of bytes or int16."""
     data, output = operator.input(0), operator.outputs[0]
-    beta, (scale, _) = float(operator.option("beta", 0.0)), builder.affine(data)
+    beta, scale = float(operator.option("beta", 0.0)), builder.quantization(data).scale
     kinds = builder.dtype(data), builder.dtype(output)
     if kinds == ("int16", "int16"):
         return _softmax_int16(builder, operator, float(scale * np.float32(beta)))

@@ -80,9 +80,10 @@ def space_to_batch_nd(builder: TfliteBuilder, operator: Operator) -> Any:
     data, layer, (blocks, edges) = operator.input(0), operator.layer, _blocks(builder, operator)
     value, count, shape = builder.read(data), len(blocks), builder.shape(data)
     if any(edges):
-        point = 0 if builder.stated(data).quantization is None else builder.affine(data)[1]
+        is_quantized = builder.stated(data).quantization is not None
+        fill = builder.quantization(data).zero_point.whole if is_quantized else 0
         widths = [0, 0, *edges, *[0, 0] * (len(shape) - 1 - count)]
-        call = relax.op.nn.pad(value, widths, "constant", point)
+        call = relax.op.nn.pad(value, widths, "constant", fill)
         value = builder.emit(call, f"{layer}.padded")
         shape = value_shape(value)
     inner = shape[1 : 1 + count]

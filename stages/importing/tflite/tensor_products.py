@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite.activations import limits
+from stages.dialect.calls import BYTES
 from stages.importing.tflite.broadcast_arithmetic import operands
-from stages.importing.tflite.byte_luts import BYTES
 from stages.importing.tflite.rescaling import fixed_point, requantized
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
@@ -31,18 +30,19 @@ def batch_matmul(builder: TfliteBuilder, operator: Operator) -> Any:
         for index, name in ((lhs, "adj_x"), (rhs, "adj_y"))
     ]
     total = builder.emit(relax.op.matmul(*values), operator.layer)
-    (s1, _), (s2, _), (s3, _) = (builder.affine(i) for i in (lhs, rhs, operator.outputs[0]))
+    left, right, out = (builder.quantization(i) for i in (lhs, rhs, operator.outputs[0]))
     # The kernel multiplies the scales in float32 (GetQuantizedConvolutionMultipler).
-    product = np.float32(s1 * s2)
-    return requantized(builder, operator, total, [float(product) / float(s3)])
+    product = np.float32(left.scale * right.scale)
+    return requantized(builder, operator, total, [float(product) / float(out.scale)])
 
 
 def _numerators(builder: TfliteBuilder, operator: Operator, index: int, option: str) -> Any:
     """An operand less its zero point, as int32, transposed where an option says so."""
     name = f"{operator.layer}.{option[-1]}"
     value = builder.emit(relax.op.astype(builder.read(index), "int32"), f"{name}.wide")
-    point = builder.tensor(f"{name}.zero_point", np.array(builder.affine(index)[1], np.int32))
-    value = builder.emit(relax.op.subtract(value, point), f"{name}.moved")
+    zero_point = np.array(builder.quantization(index).zero_point.whole, np.int32)
+    offset = builder.tensor(f"{name}.zero_point", zero_point)
+    value = builder.emit(relax.op.subtract(value, offset), f"{name}.moved")
     if not operator.option(option, False):
         return value
     order = list(range(len(value.ty.shape)))
@@ -56,23 +56,24 @@ def prelu(builder: TfliteBuilder, operator: Operator) -> Any:
     output = operator.outputs[0]
     if builder.dtype(data) not in BYTES:
         raise UnsupportedError(f"has data of {builder.dtype(data)}; float32 and bytes are accepted")
-    (s1, z1), (s2, z2), (s3, z3) = (builder.affine(index) for index in (data, alpha, output))
-    multiplier, shift = fixed_point(float(s1 / s3))
-    slope_multiplier, slope_shift = fixed_point(float(np.float32(s1 * s2) / s3))
-    low, high = limits(builder.dtype(output))
+    source, slope, out = (builder.quantization(index) for index in (data, alpha, output))
+    multiplier, shift = fixed_point(float(source.scale / out.scale))
+    product = np.float32(source.scale * slope.scale)
+    slope_multiplier, slope_shift = fixed_point(float(product / out.scale))
+    low, high = out.limits
     call = tflite_activations.prelu_of_bytes(
         builder.read(data),
         builder.read(alpha),
-        data_zero_point=z1,
-        alpha_zero_point=z2,
+        data_zero_point=source.zero_point,
+        alpha_zero_point=slope.zero_point,
         multiplier=multiplier,
         shift=shift,
         slope_multiplier=slope_multiplier,
         slope_shift=slope_shift,
-        zero_point=z3,
+        zero_point=out.zero_point,
         low=low,
         high=high,
-        dtype=builder.dtype(output),
+        dtype=out.dtype,
     )
     return builder.emit(call, operator.layer)
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from stages.dialect.calls import dtype_of
 from stages.importing.relax_builder import RelaxBuilder, Value, value_dtype
-from stages.importing.tflite.tflite_graph import Array, Graph, Operator, Quantization, Tensor
+from stages.importing.tflite.tflite_graph import Array, AxisQuantization, Graph, Operator, Tensor
 from stages.importing.unsupported import UnsupportedError
 from stages.nodes import Expr, Var
 from stages.numerics.bipolar import BIT
+from stages.numerics.quantization import Quantization
 
 READABLE = frozenset(
     ["float16", "float32", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool"]
@@ -72,7 +73,7 @@ class TfliteBuilder(RelaxBuilder[int]):
             raise UnsupportedError(f"has {value.dtype} values where integers are needed")
         return [int(each) for each in value.ravel()]
 
-    def quantization(self, index: int) -> Quantization:
+    def axis_quantization(self, index: int) -> AxisQuantization:
         """Scales and zero points of a tensor that must be quantized."""
         tensor = self.stated(index)
         if tensor.quantization is None:
@@ -81,15 +82,15 @@ class TfliteBuilder(RelaxBuilder[int]):
             )
         return tensor.quantization
 
-    def affine(self, index: int) -> tuple[np.float32, int]:
-        """The scale and the zero point of a tensor quantized as a whole."""
-        found = self.quantization(index)
-        if not found.is_per_tensor:
-            name = self.stated(index).name
+    def quantization(self, index: int) -> Quantization:
+        """What the integers of a tensor mean that must be quantized as a whole."""
+        scales = self.axis_quantization(index).scale.size
+        tensor = self.stated(index)
+        if tensor.whole is None:
             raise UnsupportedError(
-                f"reads or writes '{name}' with {found.scale.size} scales; one is accepted"
+                f"reads or writes '{tensor.name}' with {scales} scales; one is accepted"
             )
-        return np.float32(found.scale[0]), int(found.zero_point[0])
+        return tensor.whole
 
     def read(self, key: int, shape: Sequence[int] | None = None) -> Var:
         """The Relax variable of a tensor; only Larq's operators read bits that it packs."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
+from stages.dialect.dtypes import is_integer, limits, parse
 from stages.importing.description import attempted, description
 from stages.importing.tflite import metadata
 from stages.importing.tflite.tflite_graph import Graph, Tensor
@@ -75,25 +74,22 @@ def _output(tensor: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Table:
 
 
 def _affine(tensor: Tensor) -> Table:
-    found = tensor.quantization
-    if found is None or not found.is_per_tensor:
+    if tensor.whole is None:
         return {}
-    return {"scale": float(found.scale[0]), "zero_point": int(found.zero_point[0])}
+    return dict(zip(("scale", "zero_point"), tensor.whole.stated, strict=True))
 
 
 def _range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
     """Between which values an input lies: those that a QUANTIZE behind it can represent."""
-    if tensor.dtype.startswith(("int", "uint")):
-        limits = np.iinfo(tensor.dtype)
-        return float(limits.min), float(limits.max)
+    if is_integer(tensor.dtype):
+        low, high = limits(tensor.dtype)
+        return float(low), float(high)
     for operator in graph.operators:
         if operator.kind == "QUANTIZE" and operator.inputs == (tensor.index,):
-            stored = graph.tensors[operator.outputs[0]]
-            found = stored.quantization
-            if found is not None and found.is_per_tensor:
-                limits = np.iinfo(stored.dtype)
-                scale, zero_point = float(found.scale[0]), int(found.zero_point[0])
-                return scale * (limits.min - zero_point), scale * (limits.max - zero_point)
+            found = graph.tensors[operator.outputs[0]].whole
+            if found is not None:
+                low, high = found.levels.numerators
+                return float(found.scale) * low, float(found.scale) * high
     return -1.0, 1.0
 
 
@@ -116,5 +112,5 @@ def _precision(tensor: Tensor) -> Table | None:
     found = tensor.quantization
     if found is None:
         return None
-    bits = int("".join(letter for letter in tensor.dtype if letter.isdigit()))
+    bits = parse(tensor.dtype).bits
     return {"bits": bits, "encoding": "asymmetric" if found.zero_point.any() else "signed"}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stages.importing.unsupported import UnsupportedError
+from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 
@@ -17,8 +18,8 @@ ABSENT = -1
 
 
 @dataclass(frozen=True)
-class Quantization:
-    """Affine quantization: `scale * (q - zero_point)`, per tensor or along `axis`.
+class AxisQuantization:
+    """`scale * (q - zero_point)` as a file states it, per tensor or along `axis`.
 
     `scale` is float32 [1] or [C], `zero_point` int64 of the same length; `axis` counts only where
     there are several.
@@ -48,10 +49,18 @@ class Tensor:
     """A NumPy dtype's name, or the schema's own name in lower case (`string`, `int4`)."""
     shape: tuple[int, ...]
     is_open: tuple[bool, ...]
-    quantization: Quantization | None
+    quantization: AxisQuantization | None
     data: Array | None
     trouble: str = ""
     """Why no converter can read it, where that is so; it continues "reads 'x', which"."""
+
+    @property
+    def whole(self) -> Quantization | None:
+        """What its integers mean, where one scale holds for all; None where none does."""
+        found = self.quantization
+        if found is None or not found.is_per_tensor:
+            return None
+        return Quantization.of_type(found.scale[0], int(found.zero_point[0]), self.dtype)
 
 
 @dataclass(frozen=True)

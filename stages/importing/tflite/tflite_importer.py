@@ -83,9 +83,8 @@ class TfliteImporter(Importer[TfliteBuilder, Operator, int]):
         meaning = {}
         for index in (*graph.inputs, *graph.outputs):
             tensor = graph.tensors[index]
-            found = tensor.quantization
-            if found is not None and found.is_per_tensor:
-                scale, zero_point = float(found.scale[0]), int(found.zero_point[0])
+            if (found := tensor.whole) is not None:
+                scale, zero_point = found.stated
                 meaning[tensor.name] = {"scale": scale, "zero_point": zero_point}
         return {"numerics": "tflite", "quantization": json.dumps(meaning, sort_keys=True)}
 

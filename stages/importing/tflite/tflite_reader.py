@@ -15,9 +15,9 @@ import tflite
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
+from stages.importing.tflite.axis_quantization import axis_quantization_of
 from stages.importing.tflite.flatbuffer import Budget, damaged, int32_field, plain, reading
 from stages.importing.tflite.operand_counts import OPERANDS, OPTIONS
-from stages.importing.tflite.quantization import quantization_of
 from stages.importing.tflite.tflite_graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import without_outputs
 
@@ -138,7 +138,7 @@ class _Reader:
             dtype,
             shape,
             tuple(is_open) or (False,) * len(shape),
-            quantization_of(raw.Quantization(), name, dtype, shape, self._budget),
+            axis_quantization_of(raw.Quantization(), name, dtype, shape, self._budget),
             None if trouble else self._data(raw.Buffer(), name, dtype, shape),
             trouble,
         )

@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.dialect.numbers_numpy import NUMPY
-from stages.importing.tflite.activations import limits
-from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
+from stages.importing.tflite.activations import steps
+from stages.importing.tflite.byte_luts import numerators_of_byte, tabled
 from stages.importing.tflite.hard_swish import hard_swish
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import tflite, tflite_activations
+from stages.numerics.quantization import every_byte
 
 INT16_BITS = 3
 """Integer bits of the int16 argument of LOGISTIC and TANH: [-8, 8)."""
@@ -31,10 +33,9 @@ def _rescaled_bytes(
     builder: TfliteBuilder, operator: Operator, factor: Callable[[Array], Array]
 ) -> Any:
     """A table of `factor(q - zero_point)` with the output's zero point, clipped."""
-    data, output = operator.input(0), operator.outputs[0]
-    offset, zero_point = builder.affine(data)[1], builder.affine(output)[1]
-    values = factor(stored_values(builder.dtype(data)) - offset) + zero_point
-    return tabled(builder, operator, data, np.clip(values, *limits(builder.dtype(output))))
+    data, out = operator.input(0), builder.quantization(operator.outputs[0])
+    values = factor(numerators_of_byte(builder.quantization(data))) + out.zero_point.whole
+    return tabled(builder, operator, data, np.clip(values, *out.limits))
 
 
 def _scaled(values: Array, real: float) -> Array:
@@ -45,8 +46,8 @@ def _scaled(values: Array, real: float) -> Array:
 
 def _ratio(builder: TfliteBuilder, operator: Operator) -> float:
     """The factor from the input's to the output's scale: a float32 quotient."""
-    source = builder.affine(operator.input(0))[0]
-    return float(source / builder.affine(operator.outputs[0])[0])
+    source = builder.quantization(operator.input(0)).scale
+    return float(source / builder.quantization(operator.outputs[0]).scale)
 
 
 def _require_bytes(builder: TfliteBuilder, operator: Operator) -> None:
@@ -60,13 +61,12 @@ def clipped(low: float, high: float | None) -> Callable[[TfliteBuilder, Operator
 
     def convert(builder: TfliteBuilder, operator: Operator) -> Any:
         _require_bytes(builder, operator)
-        output = operator.outputs[0]
-        scale, _ = builder.affine(output)
+        scale = builder.quantization(operator.outputs[0]).scale
 
         def factor(values: Array) -> Array:
             scaled = _scaled(values, _ratio(builder, operator))
-            top = None if high is None else _steps(high, scale)
-            bottom = _steps(low, scale)
+            top = None if high is None else steps(high, scale)
+            bottom = steps(low, scale)
             return np.clip(scaled, bottom, top) if top is not None else np.maximum(scaled, bottom)
 
         return _rescaled_bytes(builder, operator, factor)
@@ -74,37 +74,31 @@ def clipped(low: float, high: float | None) -> Callable[[TfliteBuilder, Operator
     return convert
 
 
-def _steps(bound: float, scale: np.float32) -> int:
-    return tflite.round_half_away(float(np.float32(bound) / scale))
-
-
 def leaky_relu(builder: TfliteBuilder, operator: Operator) -> Any:
     """LEAKY_RELU: one factor for positive values, another for the others."""
-    data, output = operator.input(0), operator.outputs[0]
-    scale, target = builder.affine(data)[0], builder.affine(output)[0]
+    data = operator.input(0)
+    source, out = builder.quantization(data), builder.quantization(operator.outputs[0])
     alpha = np.float32(operator.option("alpha", 0.0))
-    slope = float(np.float32(scale * alpha) / target)
+    ratio, slope = _ratio(builder, operator), float(np.float32(source.scale * alpha) / out.scale)
     if slope < 0:
         raise UnsupportedError(f"has the slope {alpha}; slopes from 0 are accepted")
-    factors = fixed_point(float(scale / target)), fixed_point(slope)
-    if builder.dtype(data) in BYTES:
+    factors = fixed_point(ratio), fixed_point(slope)
+    if source.is_byte:
         return _rescaled_bytes(
-            builder,
-            operator,
-            lambda v: np.where(v >= 0, _scaled(v, float(scale / target)), _scaled(v, slope)),
+            builder, operator, lambda v: np.where(v >= 0, _scaled(v, ratio), _scaled(v, slope))
         )
-    low, high = limits(builder.dtype(output))
+    low, high = out.limits
     call = tflite_activations.leaky_relu_of_int16(
         builder.read(data),
-        data_zero_point=builder.affine(data)[1],
+        data_zero_point=source.zero_point,
         multiplier=factors[0][0],
         shift=factors[0][1],
         slope_multiplier=factors[1][0],
         slope_shift=factors[1][1],
-        zero_point=builder.affine(output)[1],
+        zero_point=out.zero_point,
         low=low,
         high=high,
-        dtype=builder.dtype(output),
+        dtype=out.dtype,
     )
     return builder.emit(call, operator.layer)
 
@@ -124,14 +118,14 @@ def _of_reals(
 def _table_of(
     builder: TfliteBuilder, operator: Operator, function: Callable[[float], float]
 ) -> Any:
-    data, output = operator.input(0), operator.outputs[0]
-    (scale, offset), (target, zero_point) = builder.affine(data), builder.affine(output)
-    stored = stored_values(builder.dtype(data))
-    reals = (scale * (stored - offset).astype(np.float32)).astype(np.float32)
+    data = operator.input(0)
+    source, out = builder.quantization(data), builder.quantization(operator.outputs[0])
+    reals = source.dequantize(every_byte(source.dtype))
     results = np.array([function(float(real)) for real in reals], np.float32)
-    steps = (results * np.float32(np.float32(1) / target)).astype(np.float32)
-    rounded = np.clip(np.nan_to_num(tflite.round_away(NUMPY, steps)), -1e9, 1e9) + zero_point
-    return tabled(builder, operator, data, np.clip(rounded, *limits(builder.dtype(output))))
+    scaled = (results * np.float32(np.float32(1) / out.scale)).astype(np.float32)
+    rounded = np.clip(np.nan_to_num(tflite.round_away(NUMPY, scaled)), -1e9, 1e9)
+    values = np.clip(rounded + out.zero_point.whole, *out.limits)
+    return tabled(builder, operator, data, values)
 
 
 def gelu(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -184,11 +178,10 @@ def tanh(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def _argument_of_int16(builder: TfliteBuilder, operator: Operator) -> tuple[int, int]:
     """What an int16 argument is multiplied with and shifted by to have a scale of 2^-12 * 4 / 3."""
-    (scale, offset), (_, zero_point) = (
-        builder.affine(index) for index in (operator.input(0), operator.outputs[0])
-    )
-    if offset or zero_point:
+    ends = [builder.quantization(index) for index in (operator.input(0), operator.outputs[0])]
+    if any(end.zero_point for end in ends):
         raise UnsupportedError("has int16 tensors with zero points; 0 is accepted")
+    scale = ends[0].scale
     exponent = math.log2(float(scale))
     places = 15 - INT16_BITS + round(exponent)
     limit = 0 if operator.kind == "LOGISTIC" else 1

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.dtypes import limits
 from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.torch_export.exported_program import Node
@@ -22,47 +23,46 @@ from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers
 
 Array = np.ndarray[Any, Any]
-_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
+_TYPES = ("int8", "uint8", "int16", "uint16")
 
 
 def _grid(
     builder: TorchBuilder,
     node: Node,
     scale: Array,
-    point: Array,
+    zero_point: Array,
     dtype: str,
     shape: tuple[int, ...],
 ) -> tuple[Any, Any]:
     """Scale and zero point as operands of this shape; both are checked."""
-    if dtype not in (*_LIMITS, "int32"):
-        raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
+    if dtype not in (*_TYPES, "int32"):
+        raise UnsupportedError(f"has the type {dtype}; {', '.join(_TYPES)} are accepted")
     factor = scale.astype(np.float32)
     if not ((factor > 0) & (factor <= LARGEST_WEIGHT)).all():
         raise UnsupportedError("has a scale that is not a positive number, or too large")
-    limits = np.iinfo(dtype)
-    whole = np.asarray(np.rint(point.astype(np.float64)))
-    if (
-        not np.array_equal(whole, point)
-        or not ((limits.min <= whole) & (whole <= limits.max)).all()
-    ):
+    low, high = limits(dtype)
+    whole = np.asarray(np.rint(zero_point.astype(np.float64)))
+    if not np.array_equal(whole, zero_point) or not ((low <= whole) & (whole <= high)).all():
         raise UnsupportedError(f"has a zero point that is no {dtype}")
     if prod(shape) != factor.size or whole.size not in (1, factor.size):
         raise UnsupportedError(f"has {factor.size} scales and {whole.size} zero points for {shape}")
-    points = np.broadcast_to(whole.reshape(-1), (factor.size,)).reshape(shape)
+    zero_points = np.broadcast_to(whole.reshape(-1), (factor.size,)).reshape(shape)
     return (
         builder.held(factor.reshape(shape), f"{node.name}.scale"),
-        builder.held(points.astype(dtype), f"{node.name}.zero_point"),
+        builder.held(zero_points.astype(dtype), f"{node.name}.zero_point"),
     )
 
 
-def _quantize(builder: TorchBuilder, node: Node, scale: Any, point: Any, dtype: str) -> list[Any]:
-    smallest, largest = _LIMITS.get(dtype, (1, 0))
+def _quantize(
+    builder: TorchBuilder, node: Node, scale: Any, zero_point: Any, dtype: str
+) -> list[Any]:
+    smallest, largest = limits(dtype) if dtype in _TYPES else (1, 0)
     low = _limit(builder, node, "quant_min", smallest)
     high = _limit(builder, node, "quant_max", largest)
     if not smallest <= low <= high <= largest:
         raise UnsupportedError(f"quantizes to {low} .. {high} in {dtype}")
     call = linear_quantizers.quantize_linear(
-        builder.read_at(node, "input"), scale, point, low=low, high=high, reciprocal=True
+        builder.read_at(node, "input"), scale, zero_point, low=low, high=high, reciprocal=True
     )
     return [_in_shape(builder, node, call)]
 
@@ -86,11 +86,11 @@ def _limit(builder: TorchBuilder, node: Node, name: str, default: int) -> int:
     return int(value)
 
 
-def _dequantize(builder: TorchBuilder, node: Node, scale: Any, point: Any) -> list[Any]:
+def _dequantize(builder: TorchBuilder, node: Node, scale: Any, zero_point: Any) -> list[Any]:
     for name in ("out_dtype", "output_dtype"):
         if builder.argument(node, name, None) not in (None, "float32"):
             raise UnsupportedError(f"gives {builder.argument(node, name)}; float32 is accepted")
-    call = linear_quantizers.dequantize_linear(builder.read_at(node, "input"), scale, point)
+    call = linear_quantizers.dequantize_linear(builder.read_at(node, "input"), scale, zero_point)
     return [_in_shape(builder, node, call)]
 
 
@@ -115,20 +115,20 @@ def _per_tensor(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any
         builder.value_at(node, "scale"), np.ndarray
     ):
         return _computed(builder, node, dtype)
-    scale, point = (
+    scale, zero_point = (
         np.asarray(builder.number(node, name)) if builder.is_number(node, name)
         else builder.constant_at(node, name)
         for name in ("scale", "zero_point")
     )  # fmt: skip
-    return _grid(builder, node, scale.reshape(-1)[:1], point.reshape(-1)[:1], dtype, ())
+    return _grid(builder, node, scale.reshape(-1)[:1], zero_point.reshape(-1)[:1], dtype, ())
 
 
 def _computed(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any]:
     """A grid that `choose_qparams` made: float32 [] and int32 []."""
-    if dtype not in _LIMITS:
-        raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
-    point = relax.op.astype(builder.read_at(node, "zero_point"), dtype)
-    return builder.read_at(node, "scale"), builder.emit(point, f"{node.name}.zero_point")
+    if dtype not in _TYPES:
+        raise UnsupportedError(f"has the type {dtype}; {', '.join(_TYPES)} are accepted")
+    zero_point = relax.op.astype(builder.read_at(node, "zero_point"), dtype)
+    return builder.read_at(node, "scale"), builder.emit(zero_point, f"{node.name}.zero_point")
 
 
 def choose(builder: TorchBuilder, node: Node) -> list[Any]:
@@ -155,22 +155,22 @@ def choose(builder: TorchBuilder, node: Node) -> list[Any]:
     scale = builder.emit(relax.op.maximum(scale, least), node.outputs[0])
     quotient = builder.emit(relax.op.divide(smallest, scale), f"{name}.quotient")
     levels = builder.emit(relax.op.round(quotient), f"{name}.levels")
-    point = builder.emit(relax.op.subtract(first, levels), f"{name}.point")
-    point = builder.emit(relax.op.clip(point, float(low), float(high)), f"{name}.clipped")
-    return [scale, builder.emit(relax.op.astype(point, "int32"), node.outputs[-1])]
+    zero_point = builder.emit(relax.op.subtract(first, levels), f"{name}.point")
+    zero_point = builder.emit(relax.op.clip(zero_point, float(low), float(high)), f"{name}.clipped")
+    return [scale, builder.emit(relax.op.astype(zero_point, "int32"), node.outputs[-1])]
 
 
 def _per_channel(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any]:
     extents = value_shape(builder.value_at(node, "input"))
     axis = builder.axis(builder.whole(node, "axis"), len(extents))
     scale = builder.constant_at(node, "scales")
-    point = (
+    zero_point = (
         builder.constant_at(node, "zero_points")
         if builder.has(node, "zero_points")
         else np.zeros(1)
     )
     shape = tuple(extent if i == axis else 1 for i, extent in enumerate(extents))
-    return _grid(builder, node, scale, point, dtype, shape)
+    return _grid(builder, node, scale, zero_point, dtype, shape)
 
 
 def _affine(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any]:
@@ -186,17 +186,17 @@ def _affine(builder: TorchBuilder, node: Node, dtype: str) -> tuple[Any, Any]:
         raise UnsupportedError("has a zero point that is no integer (zero_point_domain)")
     counts = tuple(extent // size for size, extent in zip(block, extents, strict=True))
     scale = builder.constant_at(node, "scale")
-    point = (
+    zero_point = (
         builder.constant_at(node, "zero_point") if builder.has(node, "zero_point") else np.zeros(1)
     )
-    if scale.size != prod(counts) or point.size not in (1, scale.size):
+    if scale.size != prod(counts) or zero_point.size not in (1, scale.size):
         raise UnsupportedError(f"has {scale.size} scales for {prod(counts)} blocks")
-    scale, point = scale.reshape(counts), np.broadcast_to(point.reshape(-1), (scale.size,))
-    point = point.reshape(counts)
+    zero_point = np.broadcast_to(zero_point.reshape(-1), (scale.size,)).reshape(counts)
+    scale = scale.reshape(counts)
     for axis, (size, count) in enumerate(zip(block, counts, strict=True)):
         if count > 1 and size > 1:  # blocks inside an axis: a scale for every element of it
-            scale, point = (np.repeat(each, size, axis) for each in (scale, point))
-    return _grid(builder, node, scale, point, dtype, scale.shape)
+            scale, zero_point = (np.repeat(each, size, axis) for each in (scale, zero_point))
+    return _grid(builder, node, scale, zero_point, dtype, scale.shape)
 
 
 _tensor_pair, _channel_pair, _affine_pair = map(_both, (_per_tensor, _per_channel, _affine))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from stages.dialect.dtypes import is_integer, parse
 from stages.importing.description import attempted, description, shown_outputs
 from stages.importing.importer import Imported
 from stages.importing.torch_export.exported_program import Node, Program, Ref
@@ -69,10 +70,10 @@ def _width(producers: dict[str, Node], argument: object) -> Table | None:
     if node is None or "dequantize" not in node.op:
         return None
     dtype = str(node.arguments.get("dtype", node.arguments.get("input_dtype", "")))
-    if not dtype.startswith(("int", "uint")):
+    if not is_integer(dtype):
         return None
-    encoding = "signed" if dtype.startswith("int") else "asymmetric"
-    return {"bits": int(dtype.lstrip("uint")), "encoding": encoding}
+    stored = parse(dtype)
+    return {"bits": stored.bits, "encoding": "signed" if stored.is_signed else "asymmetric"}
 
 
 def _source(program: Program, producers: dict[str, Node], argument: object) -> str | None:

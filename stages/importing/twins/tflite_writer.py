@@ -174,10 +174,10 @@ def _buffer(b: Any, tensor: Tensor | None) -> Any:
 
 def _quantization(b: Any, tensor: Tensor) -> Any:
     scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
-    points = np.broadcast_to(np.asarray(tensor.zero_point, np.int64), scales.shape)
+    zero_points = np.broadcast_to(np.asarray(tensor.zero_point, np.int64), scales.shape)
     members = [
         ("Scale", b.CreateNumpyVector(scales)),
-        ("ZeroPoint", b.CreateNumpyVector(np.ascontiguousarray(points))),
+        ("ZeroPoint", b.CreateNumpyVector(np.ascontiguousarray(zero_points))),
     ]
     if scales.size > 1:
         members.append(("QuantizedDimension", tensor.axis))

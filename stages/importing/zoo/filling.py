@@ -1,4 +1,4 @@
-"""Seeded 8-bit weights for a network's layers, and the grid of every tensor.
+"""Seeded 8-bit weights for a network's layers, and the scale of every tensor.
 
 Layers are executed one by one on one seeded image, and each layer's scale and bias are chosen
 from what its sums are there: every channel ends with a spread near 1, as behind a batch norm. All
@@ -19,34 +19,15 @@ import numpy as np
 from stages.importing.onnx import source_arithmetic as arithmetic
 from stages.importing.sliding_windows import Windows
 from stages.importing.zoo.network import INPUT, Layer, Network
+from stages.numerics.quantization import Quantization
 
 Array = np.ndarray[Any, Any]
 
 UPPER = {"none": np.inf, "relu": np.inf, "relu6": 6.0}
 CLIPPED_SHARE = 1 / 8192
-"""A tensor's grid leaves at most this share of the sample's values out of its range."""
+"""A tensor's scale leaves at most this share of the sample's values out of its range."""
 EXACT_IN_FLOAT32 = 1 << 21
 """Where sums stay below this, no partial sum of theirs comes near 2^24."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Values `scale * (q - zero_point)` for q of an 8-bit dtype."""
-
-    scale: float
-    zero_point: int
-    dtype: str
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """Smallest and largest q."""
-        info = np.iinfo(self.dtype)
-        return int(info.min), int(info.max)
-
-    def integers(self, x: Array) -> Array:
-        """q - zero_point of the nearest grid points, as float32."""
-        low, high = (limit - self.zero_point for limit in self.limits)
-        return np.clip(np.rint(x / np.float32(self.scale)), low, high).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -64,11 +45,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Filled:
-    """A network with its parameters by layer, and the grid of every tensor, `data` included."""
+    """A network with its parameters by layer, and what every tensor means, `data` included."""
 
     network: Network
     weights: Mapping[str, Weights]
-    grids: Mapping[str, Grid]
+    tensors: Mapping[str, Quantization]
 
 
 def fill(network: Network, seed: int, activations: str) -> Filled:
@@ -81,24 +62,23 @@ class _Filling:
         self._network, self._dtype = network, dtype
         self._rng = np.random.default_rng(seed)
         self._weights: dict[str, Weights] = {}
-        self._grids = {INPUT: Grid(2.0**-8, 0, "uint8")}
-        if dtype == "int8":
-            self._grids[INPUT] = Grid(2.0**-7, 0, "int8")
+        scale = 2.0**-7 if dtype == "int8" else 2.0**-8
+        self._tensors = {INPUT: Quantization.of_type(scale, 0, dtype)}
         self._integers: dict[str, Array] = {}
         """Of each tensor still needed: q - zero_point on the sample."""
 
     def fill(self) -> Filled:
         layers = self._network.layers
         last_use = {name: at for at, layer in enumerate(layers) for name in layer.inputs}
-        self._integers[INPUT] = self._grids[INPUT].integers(self._sample())
+        self._integers[INPUT] = self._tensors[INPUT].steps(self._sample())
         for at, layer in enumerate(layers):
             value = self._value(layer)
-            self._grids[layer.name] = self._grid(layer, value)
-            self._integers[layer.name] = self._grids[layer.name].integers(value)
+            self._tensors[layer.name] = self._quantization(layer, value)
+            self._integers[layer.name] = self._tensors[layer.name].steps(value)
             for name in layer.inputs:
                 if last_use[name] == at:
                     self._integers.pop(name, None)
-        return Filled(self._network, self._weights, self._grids)
+        return Filled(self._network, self._weights, self._tensors)
 
     def _sample(self) -> Array:
         """Images [N, C, H, W] in 0 .. 1: noise, squares of one colour, and halves of both."""
@@ -128,11 +108,11 @@ class _Filling:
         return arithmetic.average_pool2d(inputs[0], windows, False)
 
     def _real(self, name: str) -> Array:
-        return self._integers[name] * np.float32(self._grids[name].scale)
+        return self._integers[name] * self._tensors[name].scale
 
     def _linear(self, layer: Layer) -> Array:
         source = layer.inputs[0]
-        x, unit = self._integers[source], self._grids[source].scale
+        x, unit = self._integers[source], float(self._tensors[source].scale)
         shape = (layer.shape[0], x.shape[1] // layer.groups, *layer.kernel)
         values = self._draw(shape)
         sums = _convolve(x, values, windows_of_layer(layer), layer.groups)
@@ -173,15 +153,15 @@ class _Filling:
         bias = np.rint(wanted / (scales * unit)).astype(np.int64) - mean
         return scales.astype(np.float32), bias.astype(np.int32)
 
-    def _grid(self, layer: Layer, value: Array) -> Grid:
+    def _quantization(self, layer: Layer, value: Array) -> Quantization:
         """The finest power of two under which hardly a value is clipped.
 
-        A max pool keeps its input's grid, as the framework's quantizers have it. Zero points are
-        even, so that a tie rounds alike whether the zero point is added before or after; a grid
+        A max pool keeps its input's scale, as the framework's quantizers have it. Zero points are
+        even, so that a tie rounds alike whether the zero point is added before or after; one
         behind ReLU6 ends below 6, so that its range is all there is left of the clipping.
         """
         if layer.op == "max_pool":
-            return self._grids[layer.inputs[0]]
+            return self._tensors[layer.inputs[0]]
         lowest = float(value.min())
         if self._dtype == "int8":
             zero_point, reach = 0, 127
@@ -198,7 +178,7 @@ class _Filling:
             exponent -= 1
         while np.ldexp(1.0, exponent) * reach > UPPER[layer.activation]:
             exponent -= 1
-        return Grid(float(np.ldexp(1.0, exponent)), zero_point, self._dtype)
+        return Quantization.of_type(np.ldexp(1.0, exponent), zero_point, self._dtype)
 
 
 def windows_of_layer(layer: Layer) -> Windows:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from stages.importing.zoo.filling import Filled, Grid, Weights
+from stages.importing.zoo.filling import Filled, Weights
 from stages.importing.zoo.network import INPUT, Layer
 from stages.importing.zoo.qonnx_writer import IR_VERSION, OPSET
 
@@ -47,12 +47,12 @@ class _Writer:
 
     def write(self, batch: int) -> bytes:
         layers = self._filled.network.layers
-        self._float[INPUT] = self._through_grid(INPUT, INPUT, INPUT)
+        self._float[INPUT] = self._through_quantizers(INPUT, INPUT, INPUT)
         for layer in layers:
             is_last = layer is layers[-1]
             raw = self._operator(layer, is_last)
             result = OUTPUT if is_last else f"{layer.name}_dequantized"
-            self._float[layer.name] = self._through_grid(layer.name, raw, layer.name, result)
+            self._float[layer.name] = self._through_quantizers(layer.name, raw, layer.name, result)
         shape = [batch, *self._filled.network.image]
         image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, shape)
         scores = [batch, layers[-1].shape[0]]
@@ -78,8 +78,8 @@ class _Writer:
             inputs = [self._flattened(layer.inputs[0])]
         if layer.op in ("conv", "dense"):
             weights = self._filled.weights[layer.name]
-            grid = self._filled.grids[layer.inputs[0]]
-            inputs += [self._weight(layer.name, weights), self._bias(layer.name, weights, grid)]
+            scale = self._filled.tensors[layer.inputs[0]].scale
+            inputs += [self._weight(layer.name, weights), self._bias(layer.name, weights, scale)]
         unquantized_last = is_last and not self._quantized
         result = OUTPUT if unquantized_last else f"{layer.name}_out"
         self._node(_OPS[layer.op], layer.name, inputs, result, **_attributes(layer))
@@ -96,17 +96,16 @@ class _Writer:
     def _flattened(self, source: str) -> str:
         flat = f"{source}_flat"
         self._node("Flatten", f"{source}.flatten", [self._float[source]], flat, axis=1)
-        return self._through_grid(f"{source}.flat", flat, source)
+        return self._through_quantizers(f"{source}.flat", flat, source)
 
-    def _through_grid(self, name: str, tensor: str, layer: str, result: str = "") -> str:
-        """The tensor behind QuantizeLinear and DequantizeLinear on a layer's grid."""
+    def _through_quantizers(self, name: str, tensor: str, layer: str, result: str = "") -> str:
+        """The tensor behind QuantizeLinear and DequantizeLinear as a layer has them."""
         if not self._quantized:
             return tensor
-        grid = self._filled.grids[layer]
-        scale = self._scalar(f"scale_{grid.scale!r}", np.float32(grid.scale))
-        zero_point = self._scalar(
-            f"zero_point_{grid.dtype}_{grid.zero_point}", np.dtype(grid.dtype).type(grid.zero_point)
-        )
+        of = self._filled.tensors[layer]
+        scale = self._scalar(f"scale_{float(of.scale)!r}", of.scale)
+        stored_zero = np.dtype(of.dtype).type(of.zero_point.whole)
+        zero_point = self._scalar(f"zero_point_{of.dtype}_{of.zero_point}", stored_zero)
         stored, real = f"{name}_quantized", result or f"{name}_dequantized"
         self._node("QuantizeLinear", f"{name}.quantize", [tensor, scale, zero_point], stored)
         self._node("DequantizeLinear", f"{name}.dequantize", [stored, scale, zero_point], real)
@@ -118,8 +117,8 @@ class _Writer:
             return self._tensor(f"{layer}.weight", weights.values.astype(np.float32) * scales)
         return self._dequantized(f"{layer}.weight", weights.values, weights.scales)
 
-    def _bias(self, layer: str, weights: Weights, grid: Grid) -> str:
-        scales = weights.scales * np.float32(grid.scale)
+    def _bias(self, layer: str, weights: Weights, scale: np.float32) -> str:
+        scales = weights.scales * scale
         if not self._quantized:
             return self._tensor(f"{layer}.bias", weights.bias.astype(np.float32) * scales)
         return self._dequantized(f"{layer}.bias", weights.bias, scales)

@@ -8,7 +8,6 @@ summation gives the same bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,21 +23,6 @@ EXACT = 1 << 24
 
 EPSILON = 2.0**-16
 BETA_STEP = 1 / 8
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A quantizer's values as integers `numerator` times `unit`; bipolar ones are odd."""
-
-    unit: float
-    largest: int
-
-    @staticmethod
-    def of(quantizer: Quantizer) -> Grid:
-        """The grid of a quantizer; a half-integer zero point halves the unit."""
-        halves = quantizer.zero_point != int(quantizer.zero_point)
-        unit = quantizer.scale / 2 if halves else quantizer.scale
-        return Grid(unit, int(max(abs(level) for level in quantizer.levels()) / unit))
 
 
 def activation_quantizer(wanted: TensorQuantization, spread: float) -> Quantizer:
@@ -74,7 +58,7 @@ def draw_weights(
     Wide weights are drawn narrower than their range where many are summed, save one full-range
     value a channel.
     """
-    low, high = (round(level / Grid.of(quantizer).unit) for level in quantizer.levels())
+    low, high = (round(level / quantizer.unit) for level in quantizer.levels())
     step = 2 if low % 2 else 1  # odd levels have no even ones between them
     if quantizer.bits > 3:
         fan_in = int(np.prod(shape[1:]))
@@ -88,7 +72,7 @@ def draw_weights(
         flat = numerators.reshape(shape[0], -1)
         where = rng.integers(0, flat.shape[1], size=shape[0])
         flat[np.arange(shape[0]), where] = np.where(rng.integers(0, 2, shape[0]) == 1, high, low)
-    return (numerators * Grid.of(quantizer).unit).astype(np.float32)
+    return (numerators * quantizer.unit).astype(np.float32)
 
 
 def fit_batch_norm(

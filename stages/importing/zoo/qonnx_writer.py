@@ -46,6 +46,17 @@ class Quantizer:
         low, high = arithmetic.quant_limits(self.bits, self.signed, self.narrow)
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
+    @property
+    def unit(self) -> float:
+        """What all values are whole multiples of: half the scale at a half-integer zero point."""
+        halves = self.zero_point != int(self.zero_point)
+        return self.scale / 2 if halves else self.scale
+
+    @property
+    def largest(self) -> int:
+        """The largest value in units; bipolar ones are odd."""
+        return int(max(abs(level) for level in self.levels()) / self.unit)
+
     def apply(self, x: Array) -> Array:
         """Quantize and dequantize."""
         scale = np.asarray(self.scale, np.float32)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stages.importing.zoo.precision import (
-    Grid,
     activation_quantizer,
     draw_weights,
     fit_batch_norm,
@@ -178,17 +177,16 @@ class ResidualNetwork:
         channels, kernel, stride = dimensions
         shape = (channels, x.tensor.value.shape[1], kernel, kernel)
         quantizer = weight_quantizer(weights, int(np.prod(shape[1:])))
-        grid, inputs = Grid.of(quantizer), Grid.of(x.quantizer)
-        values = draw_weights(self._rng, shape, quantizer, inputs.largest)
+        values = draw_weights(self._rng, shape, quantizer, x.quantizer.largest)
         weight = self._writer.weights(layer, values, quantizer)
         sums = self._writer.conv(layer, x.tensor, weight, stride, kernel // 2)
-        reach = np.abs(values / np.float32(grid.unit)).reshape(channels, -1).sum(axis=1).max()
+        reach = np.abs(values / np.float32(quantizer.unit)).reshape(channels, -1).sum(axis=1).max()
         parameters = fit_batch_norm(
             self._rng,
             layer,
             sums.value,
-            grid.unit * inputs.unit,
-            int(reach) * inputs.largest,
+            quantizer.unit * x.quantizer.unit,
+            int(reach) * x.quantizer.largest,
             shift,
         )
         return self._writer.batch_norm(norm, sums, parameters)

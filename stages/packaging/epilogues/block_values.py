@@ -193,12 +193,12 @@ class BlockValues(BlockVectors):
     def _add(self, call: Call) -> BlockValue:
         attrs = attributes(call)
         values = [self._operand(argument) for argument in call.args]
-        points = attrs["lhs_zero_point"].whole + attrs["rhs_zero_point"].whole
-        reach = sum(value.reach for value in values) + abs(points)
+        offset = attrs["lhs_zero_point"].whole + attrs["rhs_zero_point"].whole
+        reach = sum(value.reach for value in values) + abs(offset)
         kind = self._shortest(reach)
         left, right = (self.integer(value, kind) for value in values)
         total = self.let(f"add {kind} {left}, {right}")
-        return BlockValue(kind, self._plus(kind, total, -points), reach=reach)
+        return BlockValue(kind, self._plus(kind, total, -offset), reach=reach)
 
     def _saturate(self, call: Call) -> BlockValue:
         attrs = attributes(call)

@@ -240,8 +240,9 @@ def _most(call: Call, known: Mapping[Var, int]) -> int:
     operands = [known.get(argument, ANY) for argument in call.args]
     if is_op(call, names.QNN_ADD):
         attrs = attributes(call)
-        points = (attrs[f"{side}_zero_point"].whole for side in ("lhs", "rhs"))
-        return sum(operands) + abs(sum(points))
+        return sum(operands) + abs(
+            sum(attrs[f"{side}_zero_point"].whole for side in ("lhs", "rhs"))
+        )
     if is_op(call, names.QNN_SATURATE):
         return operands[0] + abs(attributes(call)["offset"])
     return operands[0]

@@ -195,13 +195,13 @@ def _tensors(array: str, specs: Sequence[TensorSpec]) -> list[str]:
 
 def _meaning(quantization: Mapping[str, Any]) -> str:
     """What stored numbers stand for, or how the package makes such numbers of floats."""
-    scale, point = np.float32(quantization["scale"]), quantization["zero_point"]
+    scale, zero_point = np.float32(quantization["scale"]), quantization["zero_point"]
     if "rounding" not in quantization:
-        stored = f"({_shifted('q', -point)})" if point else "q"
+        stored = f"({_shifted('q', -zero_point)})" if zero_point else "q"
         return f"a stored q stands for {scale!s} * {stored}"
     mode = quantization["rounding"]
     return (
-        f"the package begins with q = {_shifted(f'x / {scale!s}', point)}, rounded "
+        f"the package begins with q = {_shifted(f'x / {scale!s}', zero_point)}, rounded "
         f"{ROUNDED.get(mode, mode)}, {quantization['low']} at least, {quantization['high']} at most"
     )
 

@@ -85,8 +85,8 @@ class _NearTieSums:
                 self._tile(result, norm, first, number * self.channels, channel)
 
     def _value(self, place: Index) -> Scalar:
-        point = tirx.const(self.attrs["data_zero_point"].whole, "int32")
-        return self.buffers["data"][place].astype("int32") - point
+        zero_point = tirx.const(self.attrs["data_zero_point"].whole, "int32")
+        return self.buffers["data"][place].astype("int32") - zero_point
 
     def _norm(self, first: Index) -> Scalar:
         """The Euclidean norm of a pixel's values."""
@@ -193,8 +193,8 @@ class _NearTieSums:
         is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
         one, none = (tirx.const(bit, "int8") for bit in (1, 0))
         T.buffer_store(near, shared(tirx.Select(is_one, one, none)), [lane])
-        point = tirx.const(self.attrs["zero_point"].whole - MAGIC_BITS, "int32")
-        integer = TIR.bits_of(moved, "int32") + point
+        offset = tirx.const(self.attrs["zero_point"].whole - MAGIC_BITS, "int32")
+        integer = TIR.bits_of(moved, "int32") + offset
         T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
 
     def _in_order(self, result: Buffer, first: Index, place: Index, channel: Index) -> None:
@@ -212,8 +212,11 @@ class _NearTieSums:
                 factor = TIR.product(factor, self.buffers["weight_scale"][channel])
                 T.buffer_store(total, TIR.multiply_add(factor, value, total[0]), [0])
             T.buffer_store(total, total[1] + total[0], [1])
-        step = tirx.const(attrs["scale"], "float32")
-        point = tirx.const(attrs["zero_point"].whole, "int32")
-        limits = {"low": attrs["low"], "high": attrs["high"]}
-        found = QUANTIZE(TIR, total[1] + self.buffers["bias"][channel], step, point, **limits)
+        scale = tirx.const(attrs["scale"], "float32")
+        zero_point = tirx.const(attrs["zero_point"].whole, "int32")
+        sums, limits = (
+            total[1] + self.buffers["bias"][channel],
+            {k: attrs[k] for k in ("low", "high")},
+        )
+        found = QUANTIZE(TIR, sums, scale, zero_point, **limits)
         T.buffer_store(result, found.astype(self.dtype), [place + channel])

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.dialect import names
-from stages.dialect.batch_matmul import BYTE_POINT
+from stages.dialect.batch_matmul import BYTE_ZERO_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
 from stages.graph.composites import calls_in
@@ -126,7 +126,7 @@ class _ComputedWeights:
         lanes = f"x{count}" if count > 1 else ""
         if dtype_of(self.source.ty) == "uint8":
             wide = f"int16{lanes}"
-            value = value.astype(wide) - tirx.const(BYTE_POINT.whole, wide)
+            value = value.astype(wide) - tirx.const(BYTE_ZERO_POINT.whole, wide)
         return value.astype(f"{self.dtype}{lanes}")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stages.calibrating.calibration_methods import METHODS, entropy, mse, percentile, squared_error
 from stages.calibrating.grids import (
     LARGEST_BIAS,
-    activation_grid,
+    activation_quantization,
     quantized,
     smallest_weight_scale,
     weight_grid,
@@ -118,25 +118,25 @@ def test_a_uniform_tensor_keeps_its_range(method: str) -> None:
 def test_zero_is_on_the_grid_and_the_range_is_covered(
     encoding: RangeEncoding, below: float, above: float
 ) -> None:
-    grid = activation_grid(-below, above, encoding)
-    low, high = grid.limits
-    assert low <= grid.tensor_zero_point <= high
-    assert grid.dequantize(np.asarray(grid.tensor_zero_point)) == 0
-    assert grid.dequantize(np.asarray(low)) <= -below + 0.51 * float(grid.factor)
-    assert grid.dequantize(np.asarray(high)) >= above - 0.51 * float(grid.factor)
+    found = activation_quantization(-below, above, encoding)
+    assert found.levels.has_zero
+    assert found.dequantize(np.asarray(found.zero_point.whole)) == 0
+    low, high = (found.dequantize(np.asarray(limit)) for limit in found.limits)
+    assert low <= -below + 0.51 * float(found.scale)
+    assert high >= above - 0.51 * float(found.scale)
     if encoding == "symmetric":
-        assert (grid.tensor_zero_point, grid.dtype) == (0, "int8")
-    assert np.isfinite(grid.factor) and grid.factor > 0
+        assert (found.zero_point.whole, found.dtype) == (0, "int8")
+    assert np.isfinite(found.scale) and found.scale > 0
 
 
 def test_ranges_that_differ_in_the_last_place_have_one_grid() -> None:
     """Sums in another order do not change a package."""
     value = np.float32(3.3)
-    grids = [
-        activation_grid(-1.25, float(bound), "asymmetric")
+    found = {
+        activation_quantization(-1.25, float(bound), "asymmetric")
         for bound in (value, np.nextafter(value, np.float32(0)))
-    ]
-    assert grids[0].factor == grids[1].factor
+    }
+    assert len(found) == 1
 
 
 @settings(max_examples=30)
@@ -161,8 +161,8 @@ def test_asymmetric_weights_have_one_zero_point() -> None:
     grid = weight_grid(values, 0, "asymmetric", False, np.zeros(4))
     stored = quantized(values, grid)
     assert (grid.dtype, stored.dtype) == ("uint8", np.uint8)
-    real = (stored.astype(np.float64) - grid.tensor_zero_point) * float(grid.factor)
-    assert np.abs(real - values).max() <= 0.5001 * float(grid.factor)
+    real = (stored.astype(np.float64) - grid.zero_point) * float(grid.scale)
+    assert np.abs(real - values).max() <= 0.5001 * float(grid.scale)
 
 
 def test_scales_grow_until_the_bias_fits() -> None:

@@ -108,7 +108,7 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     size = draw(st.tuples(st.integers(3, 5), st.integers(3, 5)))
     bits = draw(st.integers(1, 3))
-    point = draw(st.integers(0, (1 << bits) - 1))
+    zero_point = draw(st.integers(0, (1 << bits) - 1))
     example = Example(
         integer.conv2d,
         (
@@ -121,7 +121,7 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
                 Sides(*(draw(st.integers(0, 2)) for _ in range(4))), draw(st.integers(-1, 1))
             ),
             "groups": groups,
-            "data_zero_point": ZeroPoint(point),
+            "data_zero_point": ZeroPoint(zero_point),
             "weight_zero_point": ZeroPoint(draw(st.integers(-3, 3))),
         },
     )

@@ -29,3 +29,12 @@ def test_bipolar_bits_have_the_numerators_minus_one_and_one() -> None:
     bits = Levels.of_type("uint1", BIPOLAR)
     assert bits.numerators == (-1, 1)
     assert bits.is_balanced and not bits.has_zero
+
+
+@pytest.mark.parametrize("dtype", ["uint1", "int2", "uint3", "int4", "uint8", "int8", "int16"])
+def test_levels_say_their_type(dtype: str) -> None:
+    """And mean the same, counted from 0."""
+    levels = Levels.of_type(dtype, ZeroPoint.of(0.5))
+    assert levels.dtype == dtype
+    assert levels.from_zero.numerators == levels.numerators
+    assert levels.from_zero.low == 0

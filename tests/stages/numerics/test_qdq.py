@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from stages.dialect.calls import dtype_of, is_op
+from stages.dialect.calls import dtype_of, is_op, storage_dtype
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
@@ -34,8 +34,7 @@ class Net:
 
     def grid(self, scale: Any, zero_point: Any, dtype: str | None = None) -> tuple[Any, Any]:
         kind = dtype or self.dtype
-        storage = kind if kind in ("int32", "int16") else kind.rstrip("0123456789") + "8"
-        points = np.broadcast_to(np.asarray(zero_point, storage), np.shape(scale))
+        points = np.broadcast_to(np.asarray(zero_point, storage_dtype(kind)), np.shape(scale))
         return (
             self.builder.tensor("scale", np.asarray(scale, np.float32)),
             self.builder.tensor("zero_point", points, kind),
@@ -183,11 +182,11 @@ def test_a_grid_is_reshaped_with_its_tensor(data: st.DataObject) -> None:
     into = (*into, prod(shape[cut[1] :]))
     along = [n if i == axis else 1 for i, n in enumerate(shape)]
     scale = RNG.uniform(0.1, 1.0, along).astype(np.float32)
-    point = RNG.integers(-9, 9, along)
+    zero_point = RNG.integers(-9, 9, along)
     values = RNG.integers(-128, 128, shape)
-    found = Grid(scale, point, "int8").reshaped(shape, into)
+    found = Grid(scale, zero_point, "int8").reshaped(shape, into)
     assert found is not None
-    expected = ((values - point) * scale).reshape(into)
+    expected = ((values - zero_point) * scale).reshape(into)
     np.testing.assert_array_equal((values.reshape(into) - found.zero_point) * found.scale, expected)
 
 

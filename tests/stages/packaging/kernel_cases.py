@@ -231,6 +231,6 @@ def chosen_planes_beside_digits_and_sums() -> Case:
 def halos_of_complements() -> Case:
     """Two paddings of one edge, whose planes hold ones at level 0."""
     net = Net((1, 33, 6, 5))
-    x = net.quant(net.x, "a", 2, 0.5, zp=1.5)
-    y = net.quant(net.conv(x, "c", 40, 3, 1, 2, "bipolar"), "b", 2, 16.0, zp=1.5)
+    x = net.quant(net.x, "a", 2, 0.5, zero_point=1.5)
+    y = net.quant(net.conv(x, "c", 40, 3, 1, 2, "bipolar"), "b", 2, 16.0, zero_point=1.5)
     return Case(net.model(net.conv(y, "d", 9, 5, 1, 2), net.conv(y, "e", 9, 3, 2, 2)), BIT)

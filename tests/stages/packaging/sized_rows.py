@@ -18,7 +18,7 @@ from stages.numerics import bipolar, qdq_pointwise_conv, qlinear, qonnx_operator
 from stages.numerics import onnx_pointwise_conv as ties
 from stages.numerics.onnx_resize import interpolate
 from stages.numerics.onnx_sums import ORDERS, sum_in_order
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 from tests.stages.dialect.examples import INTEGER
 from tests.stages.packaging.sized import TARGETS, Row, Sized, partner
 
@@ -121,8 +121,8 @@ def collected(sized: Sized, key: str, size: int) -> Any:
 
 def near_ties(sized: Sized, key: str, size: int) -> Any:
     """Sums of which every 64th is a tie."""
-    data = Grid(np.array(0.1, np.float32), np.array(3), "int8")
-    out = Grid(np.array(0.003 * 64, np.float32), np.array(-5), "int8")
+    data = Quantization.of_type(0.1, 3, "int8")
+    out = Quantization.of_type(0.003 * 64, -5, "int8")
     ws = np.full(partner(size), 0.03, np.float32)
     weight = sized.rng.integers(-127, 128, (partner(size), size)).astype(np.int8)
     bias = sized.rng.integers(-999, 999, len(weight)).astype(np.float32) * np.float32(0.003)

@@ -40,8 +40,8 @@ class Chain:
         self.tensor = result
         return result
 
-    def pair(self, scale: float, point: int, across: str = "nothing") -> None:
-        grid = [np.float32(scale), np.array(point + np.iinfo(self.dtype).min, self.dtype)]
+    def pair(self, scale: float, zero_point: int, across: str = "nothing") -> None:
+        grid = [np.float32(scale), np.array(zero_point + np.iinfo(self.dtype).min, self.dtype)]
         self.apply("QuantizeLinear", grid)
         if across != "nothing":
             self.apply(*BETWEEN[across])

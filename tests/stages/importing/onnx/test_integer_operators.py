@@ -106,16 +106,16 @@ def test_product(case: str, pair: tuple[str, str], seed: int, constant: bool) ->
 
 @pytest.mark.parametrize("weights", BYTES)
 @settings(max_examples=6)
-@given(seed=SEEDS, point=st.sampled_from(["none", "constant", "computed"]))
-def test_conv_integer(weights: str, seed: int, point: str) -> None:
+@given(seed=SEEDS, zero_point=st.sampled_from(["none", "constant", "computed"]))
+def test_conv_integer(weights: str, seed: int, zero_point: str) -> None:
     draw = Draw(seed)
     inputs: dict[str, tuple[str, Sequence[int]]] = {"x": ("uint8", (1, 4, 7, 7))}
     constants = {"w": draw.values(weights, (6, 2, 3, 3))}
-    if point == "constant":
+    if zero_point == "constant":
         constants["z"] = draw.values("uint8")
-    elif point == "computed":
+    elif zero_point == "computed":
         inputs["z"] = ("uint8", ())
-    operands = "x w" if point == "none" else "x w z"
+    operands = "x w" if zero_point == "none" else "x w z"
     nodes = [node("ConvInteger", operands, group=2, pads=[1, 0, 1, 2])]
     source = build(nodes, inputs, constants, {"y": ("int32", 4)})
     feeds = {name: draw.values(*each) for name, each in inputs.items()}

@@ -52,8 +52,8 @@ def test_mean_and_deviation_without_a_bias() -> None:
 def dequantized(net: Graph, name: str, count: int) -> str:
     """Positive parameters as ONNX Runtime's quantizer stores them."""
     net.constants[name] = net.draw.rng.integers(1, 128, count).astype(np.int8)
-    scale, point = net.draw.scale(0.001, 0.02, ()), np.array(-1, np.int8)
-    names = [name, *net.grid(name, scale, point)]
+    scale, zero_point = net.draw.scale(0.001, 0.02, ()), np.array(-1, np.int8)
+    names = [name, *net.grid(name, scale, zero_point)]
     net.nodes.append(helper.make_node("DequantizeLinear", names, [f"{name}.f"]))
     return f"{name}.f"
 

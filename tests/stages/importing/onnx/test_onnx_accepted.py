@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from stages.dialect.dtypes import limits, parse
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import Oracle
@@ -47,13 +48,15 @@ def test_a_cycle_is_refused() -> None:
 def _added(*, computed: bool) -> bytes:
     names = ("a", "as", "az", "b", "bs", "bz", "ys", "yz")
     scales = {name: scalar(0.1) for name in ("as", "bs", "ys")}
-    points = {name: np.array(3, np.uint8) for name in ("az", "bz", "yz")}
+    zero_points = {name: np.array(3, np.uint8) for name in ("az", "bz", "yz")}
     made = helper.make_node("QLinearAdd", names, ["y"], domain=MICROSOFT)
     inputs: dict[str, tuple[str, list[int]]] = {name: ("uint8", [1, 8]) for name in "ab"}
     if computed:
-        inputs |= dict.fromkeys(scales, ("float32", [])) | dict.fromkeys(points, ("uint8", []))
-        scales, points = {}, {}
-    model = onnx.load_model_from_string(build([made], inputs, scales | points, {"y": ("uint8", 2)}))
+        inputs |= dict.fromkeys(scales, ("float32", [])) | dict.fromkeys(zero_points, ("uint8", []))
+        scales, zero_points = {}, {}
+    model = onnx.load_model_from_string(
+        build([made], inputs, scales | zero_points, {"y": ("uint8", 2)})
+    )
     del model.opset_import[0]
     return bytes(model.SerializeToString())
 
@@ -64,8 +67,8 @@ def test_only_the_domain_in_use_has_to_be_imported() -> None:
     for seed in range(20):  # as inputs, at many scales
         rng = np.random.default_rng(seed)
         scales = {name: rng.uniform(0.01, 0.3, ()).astype(F32) for name in ("as", "bs", "ys")}
-        points = {name: rng.integers(0, 256, (), np.uint8) for name in ("az", "bz", "yz")}
-        inputs = {key: np.asarray(each) for key, each in {**data, **scales, **points}.items()}
+        zero_points = {name: rng.integers(0, 256, (), np.uint8) for name in ("az", "bz", "yz")}
+        inputs = {key: np.asarray(each) for key, each in {**data, **scales, **zero_points}.items()}
         compare(_added(computed=True), inputs, fuse=True, compiled=not seed)
 
 
@@ -94,9 +97,8 @@ def test_constants_may_be_infinite(name: str) -> None:
 def _dequantized(dtype: str, way: str, has_point: bool, seed: int) -> bytes:
     """x + DequantizeLinear of constants whose scales have both signs, or are 0."""
     rng = np.random.default_rng(seed)
-    bits = int(dtype.lstrip("uint"))
-    low, high = (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    if dtype[0] != "u" and bits > 4:
+    low, high = limits(dtype)
+    if dtype[0] != "u" and parse(dtype).bits > 4:
         low += 1
     shape = {"tensor": (), "axis": (4,), "block": (3, 4)}[way]
     scale = np.asarray(rng.choice([-1, 0, 1], shape) * rng.uniform(0.01, 1, shape), F32)
@@ -107,8 +109,8 @@ def _dequantized(dtype: str, way: str, has_point: bool, seed: int) -> bytes:
         "s": numpy_helper.from_array(scale, "s"),
     }
     if has_point:
-        points = rng.integers(0 if dtype[0] == "u" else -1, 2, shape)
-        tensors["z"] = numpy_helper.from_array(np.asarray(points).astype(stored), "z")
+        zero_points = rng.integers(0 if dtype[0] == "u" else -1, 2, shape)
+        tensors["z"] = numpy_helper.from_array(np.asarray(zero_points).astype(stored), "z")
         if dtype == "int8":  # away from the ends, which have no opposite beside a zero point
             tensors["q"] = numpy_helper.from_array(
                 rng.integers(-120, 120, (6, 4)).astype(stored), "q"

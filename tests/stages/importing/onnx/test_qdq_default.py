@@ -33,8 +33,8 @@ def test_softmax(
     """QLinearSoftmax along any axis; before opset 13 over all from the axis on."""
     net, axis = Graph(seed, dtype), axis % len(shape)
     y = net.apply("Softmax", [net.input("x", shape)], "y", axis=axis)
-    point = int(np.iinfo(dtype).min)
-    left = net.check(y, len(shape), scale=scale, point=point, opset=opset)
+    zero_point = int(np.iinfo(dtype).min)
+    left = net.check(y, len(shape), scale=scale, zero_point=zero_point, opset=opset)
     assert "relax.qnn.qlinear_softmax" in left and "relax.qnn.softmax" not in left
 
 
@@ -133,7 +133,7 @@ def test_tensors_that_several_nodes_read(op: str, data: st.DataObject) -> None:
     """Such tensors of int8 stay that; operators between them and uint8 are not fused."""
     draw, shape = data.draw, (1, 4, 5, 6)
     net = Graph(draw(SEEDS), draw(st.sampled_from(["int8", "int8", "uint8"])))
-    scales, points = st.sampled_from([0.05, 0.04, 0.0625, 0.03125]), st.integers(0, 100)
+    scales, zero_points = st.sampled_from([0.05, 0.04, 0.0625, 0.03125]), st.integers(0, 100)
     outputs = []
 
     def read_again(tensor: str) -> str:
@@ -144,12 +144,12 @@ def test_tensors_that_several_nodes_read(op: str, data: st.DataObject) -> None:
     operands = []
     for name in ("a", "b")[: 2 if op in ("Add", "Mul") else 1]:
         net.inputs[name] = ("float32", shape)
-        x = net.dequantize(net.quantize(name, draw(scales), draw(points)))
+        x = net.dequantize(net.quantize(name, draw(scales), draw(zero_points)))
         operands.append(read_again(x))
     y = net.apply(op, operands, "y", **READ_ONCE[op])
     scale = 1 / 256 if op == "Softmax" else draw(scales)
-    point = int(np.iinfo(net.dtype).min) if op == "Softmax" else draw(points)
-    y = read_again(net.dequantize(net.quantize(y, scale, point)))
+    zero_point = int(np.iinfo(net.dtype).min) if op == "Softmax" else draw(zero_points)
+    y = read_again(net.dequantize(net.quantize(y, scale, zero_point)))
     outputs.append(net.apply("Abs", [y], "z"))
     given = {name: ("float32", 4) for name in outputs}
     opset = draw(st.sampled_from([17, 21]))

@@ -32,12 +32,14 @@ class Graph:
         self.inputs[name] = ("float32", shape)
         return self.dequantize(self.quantize(name, scale))
 
-    def grid(self, name: str, scale: Any, point: Any) -> list[str]:
-        self.constants |= {f"{name}.s": np.asarray(scale, np.float32), f"{name}.z": point}
+    def grid(self, name: str, scale: Any, zero_point: Any) -> list[str]:
+        self.constants |= {f"{name}.s": np.asarray(scale, np.float32), f"{name}.z": zero_point}
         return [f"{name}.s", f"{name}.z"]
 
-    def quantize(self, tensor: str, scale: float, point: int | None = None) -> str:
-        value = self.draw.values(self.dtype) if point is None else np.array(point, self.dtype)
+    def quantize(self, tensor: str, scale: float, zero_point: int | None = None) -> str:
+        value = (
+            self.draw.values(self.dtype) if zero_point is None else np.array(zero_point, self.dtype)
+        )
         names = self.grid(f"{tensor}.q", scale, value)
         self.nodes.append(helper.make_node("QuantizeLinear", [tensor, *names], [f"{tensor}.q"]))
         return f"{tensor}.q"
@@ -51,8 +53,8 @@ class Graph:
     def weight(self, name: str, shape: tuple[int, ...], axis: int | None, dtype: str) -> str:
         extents = () if axis is None else (shape[axis],)
         self.constants[name] = self.draw.values(dtype, shape)
-        points = np.zeros(extents, dtype)
-        names = [name, *self.grid(name, self.draw.scale(0.001, 0.02, extents), points)]
+        zero_points = np.zeros(extents, dtype)
+        names = [name, *self.grid(name, self.draw.scale(0.001, 0.02, extents), zero_points)]
         attributes = {} if axis is None else {"axis": axis}
         self.nodes.append(helper.make_node("DequantizeLinear", names, [f"{name}.f"], **attributes))
         return f"{name}.f"
@@ -75,11 +77,11 @@ class Graph:
         steps: float = 0,
         scale: float = 0.05,
         *,
-        point: int | None = None,
+        zero_point: int | None = None,
         opset: int = 21,
     ) -> set[str]:
         """Quantize a tensor and back, compare with ONNX Runtime, and give the operators left."""
-        output = self.dequantize(self.quantize(tensor, scale, point))
+        output = self.dequantize(self.quantize(tensor, scale, zero_point))
         outputs = {output: ("float32", rank)}
         source = build(self.nodes, self.inputs, self.constants, outputs, opset=opset)
         feeds = {
@@ -103,8 +105,10 @@ def test_convolution_with_relu(dtype: str, seed: int, per_channel: bool, group: 
     bias = net.bias("b", 8, net.constants["w.s"] * np.float32(0.05))
     y = net.apply("Conv", [x, w, bias], "conv", pads=[1, 1, 1, 1], strides=[2, 2], group=group)
     lowest = int(np.iinfo(dtype).min)
-    point = lowest if seed % 2 else int(net.draw.values(dtype))
-    left = net.check(net.apply("Relu", [y], "relu"), 4, point != lowest, scale=0.3, point=point)
+    zero_point = lowest if seed % 2 else int(net.draw.values(dtype))
+    left = net.check(
+        net.apply("Relu", [y], "relu"), 4, zero_point != lowest, scale=0.3, zero_point=zero_point
+    )
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 
@@ -117,7 +121,7 @@ def test_convolution_in_one_dimension(per_channel: bool, seed: int, group: int) 
     w = net.weight("w", (8, 8 // group, 3), 0 if per_channel else None, "int8")
     bias = net.bias("b", 8, net.constants["w.s"] * np.float32(0.05))
     y = net.apply("Conv", [x, w, bias], "conv", pads=[1, 1], strides=[2], group=group)
-    left = net.check(net.apply("Relu", [y], "relu"), 3, scale=0.3, point=-128)
+    left = net.check(net.apply("Relu", [y], "relu"), 3, scale=0.3, zero_point=-128)
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 

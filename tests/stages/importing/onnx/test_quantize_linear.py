@@ -71,11 +71,11 @@ def test_narrow_weights_in_blocks(dtype: str) -> None:
     code = onnx.TensorProto.DataType.Value(dtype.upper())
     low = -8 if dtype == "int4" else 0
     weights = rng.integers(low, low + 16, (32, 5))
-    points = rng.integers(low, low + 16, (2, 5))
+    zero_points = rng.integers(low, low + 16, (2, 5))
     constants = {
         "w": helper.make_tensor("w", code, weights.shape, weights.ravel()),
         "s": rng.uniform(0.01, 0.1, (2, 5)).astype(np.float32),
-        "z": helper.make_tensor("z", code, points.shape, points.ravel()),
+        "z": helper.make_tensor("z", code, zero_points.shape, zero_points.ravel()),
     }
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"], axis=0, block_size=16),

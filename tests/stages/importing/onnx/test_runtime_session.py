@@ -129,19 +129,19 @@ def test_what_is_fused_is_said() -> None:
     }
 
 
-@pytest.mark.parametrize(("point", "operator"), [(0, "QLinearConv"), (57, "FusedConv")])
-def test_a_relu_within_the_grid_is_said(point: int, operator: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("zero_point", "operator"), [(0, "QLinearConv"), (57, "FusedConv")])
+def test_a_relu_within_the_grid_is_said(zero_point: int, operator: str, tmp_path: Path) -> None:
     """The session fuses a Relu that cuts nothing off the grid; with any other it stays in float."""
     net = Graph(0)
     y = net.apply(
         "Conv", [net.input("x", (1, 4, 6, 6)), net.weight("w", (4, 4, 3, 3), None, "int8")], "c"
     )
-    y = net.dequantize(net.quantize(net.apply("Relu", [y], "r"), 0.3, point))
+    y = net.dequantize(net.quantize(net.apply("Relu", [y], "r"), 0.3, zero_point))
     source = build(net.nodes, net.inputs, net.constants, {y: ("float32", 4)})
     assert operator in optimized(source, tmp_path / "optimized.onnx")
     (island,) = islands_of(imported(source))
     assert (island.runtime, island.gives) == (
-        ("QLinearConv", DEFAULT) if point == 0 else (CUT, INTEGERS)
+        ("QLinearConv", DEFAULT) if zero_point == 0 else (CUT, INTEGERS)
     )
 
 

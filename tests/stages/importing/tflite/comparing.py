@@ -63,8 +63,8 @@ def quantized(
 ) -> Tensor:
     """A quantized tensor of any scale and zero point."""
     low, high = LIMITS[dtype].min, LIMITS[dtype].max
-    point = 0 if symmetric or dtype == "int16" else draw(st.integers(int(low), int(high)))
-    return Tensor(tuple(shape), dtype, scale=draw(SCALES), zero_point=point)
+    zero_point = 0 if symmetric or dtype == "int16" else draw(st.integers(int(low), int(high)))
+    return Tensor(tuple(shape), dtype, scale=draw(SCALES), zero_point=zero_point)
 
 
 def scale_of(tensor: Tensor) -> float:

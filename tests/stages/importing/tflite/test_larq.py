@@ -130,14 +130,14 @@ def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
     factor, addend = (layer.rng.normal(size=layer.units).astype(np.float32) for _ in range(2))
     operands = {"multiplier": constant(factor), "bias": constant(addend)}
     doubled = np.clip(2 * layer.accum, layer.count - layer.high, layer.count - layer.low)
-    for scale, point in ((1.0, 0), (0.25, 3)):
+    for scale, zero_point in ((1.0, 0), (0.25, 3)):
         is_float = scale == 1.0
         result = Tensor(layer.accum.shape, F) if is_float else Tensor(
-            layer.accum.shape, "int8", scale=scale, zero_point=point
+            layer.accum.shape, "int8", scale=scale, zero_point=zero_point
         )  # fmt: skip
         multiplier = (-factor.astype(np.float64) / scale).astype(np.float32)
         total = addend.astype(np.float64) + layer.count * factor.astype(np.float64)
-        bias = (total / scale + point).astype(np.float32)
+        bias = (total / scale + zero_point).astype(np.float32)
         expected = (doubled.astype(np.float32) * multiplier).astype(np.float32) + bias
         if not is_float:
             rounded = np.copysign(np.floor(np.abs(expected) + 0.5), expected)

@@ -48,9 +48,9 @@ def weights_and_bias(
     count = shape[axis] if dtype == "int8" and draw(st.booleans()) else 1
     scales = rng.uniform(0.001, 0.02, count).astype(np.float32)
     values = stored(rng, shape, dtype)
-    point = draw(st.integers(0, 255)) if dtype == "uint8" else 0
+    zero_point = draw(st.integers(0, 255)) if dtype == "uint8" else 0
     scale: Any = scales.tolist() if count > 1 else float(scales[0])
-    weights = Tensor(shape, dtype, scale=scale, zero_point=point, data=values, axis=axis)
+    weights = Tensor(shape, dtype, scale=scale, zero_point=zero_point, data=values, axis=axis)
     if not needs_bias and draw(st.booleans()):
         return [weights]
     wide = "int64" if data.dtype == "int16" and not narrow else "int32"

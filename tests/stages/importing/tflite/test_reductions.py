@@ -56,8 +56,8 @@ def test_mean_of_quantized_integers(dtype: str, data: st.DataObject) -> None:
         )
     )
     scales = data.draw(st.tuples(SCALES, SCALES))
-    points = (0, 0) if dtype == "int16" else data.draw(st.tuples(*[st.integers(-9, 9)] * 2))
-    kinds = [(dtype, s, p + middle(dtype)) for s, p in zip(scales, points, strict=True)]
+    zero_points = (0, 0) if dtype == "int16" else data.draw(st.tuples(*[st.integers(-9, 9)] * 2))
+    kinds = [(dtype, s, p + middle(dtype)) for s, p in zip(scales, zero_points, strict=True)]
     model = reduction("MEAN", shape, axes, keep, kinds[0], kinds[1])
     seed = data.draw(st.integers(0, 999))
     compare(model, random_integers(dtype, shape, seed), compiled=seed % 8 == 0)
@@ -68,8 +68,10 @@ def test_mean_of_quantized_integers(dtype: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", QUANTIZED)
 def test_global_average(size: tuple[int, int], keep: bool, dtype: str) -> None:
     shape = (1, *size, 16)
-    point = middle(dtype) - (5 if dtype != "int16" else 0)
-    model = reduction("MEAN", shape, [1, 2], keep, (dtype, 0.02, point), (dtype, 0.013, point))
+    zero_point = middle(dtype) - (5 if dtype != "int16" else 0)
+    model = reduction(
+        "MEAN", shape, [1, 2], keep, (dtype, 0.02, zero_point), (dtype, 0.013, zero_point)
+    )
     compare(model, random_integers(dtype, shape))
 
 
@@ -115,10 +117,10 @@ def two(
     op: str, shapes: tuple[Any, Any], dtype: str, out: str, scales: Any = (None, None)
 ) -> bytes:
     shape = np.broadcast_shapes(*shapes)
-    points = [0 if s is None else middle(dtype) + i for i, s in enumerate(scales)]
+    zero_points = [0 if s is None else middle(dtype) + i for i, s in enumerate(scales)]
     operands = [
-        Tensor(s, dtype, scale=scale, zero_point=point)
-        for s, scale, point in zip(shapes, scales, points, strict=True)
+        Tensor(s, dtype, scale=scale, zero_point=zero_point)
+        for s, scale, zero_point in zip(shapes, scales, zero_points, strict=True)
     ]
     result = Tensor(shape, out, scale=scales[0] if out == dtype else None)
     return single(op, operands, [result])

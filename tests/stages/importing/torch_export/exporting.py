@@ -57,23 +57,23 @@ def differences(program: Any, source: bytes, samples: list[Any]) -> tuple[Model,
     return model, results
 
 
-def quantize(x: Any, scale: float, point: int = 0, dtype: str = "int8") -> Any:
+def quantize(x: Any, scale: float, zero_point: int = 0, dtype: str = "int8") -> Any:
     """The operator PT2E puts into a graph."""
     import torch
 
     limits = torch.iinfo(getattr(torch, dtype))
     return torch.ops.quantized_decomposed.quantize_per_tensor.default(
-        x, scale, point, limits.min, limits.max, getattr(torch, dtype)
+        x, scale, zero_point, limits.min, limits.max, getattr(torch, dtype)
     )
 
 
-def dequantize(q: Any, scale: float, point: int = 0, dtype: str = "int8") -> Any:
+def dequantize(q: Any, scale: float, zero_point: int = 0, dtype: str = "int8") -> Any:
     """Its counterpart."""
     import torch
 
     limits = torch.iinfo(getattr(torch, dtype))
     return torch.ops.quantized_decomposed.dequantize_per_tensor.default(
-        q, scale, point, limits.min, limits.max, getattr(torch, dtype)
+        q, scale, zero_point, limits.min, limits.max, getattr(torch, dtype)
     )
 
 

@@ -170,10 +170,12 @@ def test_quantizers_are_bit_exact() -> None:
     class Round(Module):
         def forward(self, x: Any) -> Any:
             q = op.quantize_per_tensor.default(x, 0.1, 3, -100, 90, torch.int8)
-            scale, point = torch.tensor([0.07, 0.11, 0.013]), torch.tensor([0, 5, -7])
-            per_channel = op.quantize_per_channel.default(x, scale, point, 1, -128, 127, torch.int8)
+            scale, zero_point = torch.tensor([0.07, 0.11, 0.013]), torch.tensor([0, 5, -7])
+            per_channel = op.quantize_per_channel.default(
+                x, scale, zero_point, 1, -128, 127, torch.int8
+            )
             back = op.dequantize_per_channel.default(
-                per_channel, scale, point, 1, -128, 127, torch.int8
+                per_channel, scale, zero_point, 1, -128, 127, torch.int8
             )
             return torch.cat(
                 [op.dequantize_per_tensor.default(q, 0.1, 3, -100, 90, torch.int8), back]
@@ -192,9 +194,9 @@ def test_dynamic_quantization_is_bit_exact_up_to_the_sums() -> None:
 
     class Dynamic(Module):
         def forward(self, x: Any) -> Any:
-            scale, point = op.choose_qparams.tensor(x, *limits, 1e-5, torch.int8)
-            q = op.quantize_per_tensor.tensor(x, scale, point, *limits, torch.int8)
-            back = op.dequantize_per_tensor.tensor(q, scale, point, *limits, torch.int8)
+            scale, zero_point = op.choose_qparams.tensor(x, *limits, 1e-5, torch.int8)
+            q = op.quantize_per_tensor.tensor(x, scale, zero_point, *limits, torch.int8)
+            back = op.dequantize_per_tensor.tensor(q, scale, zero_point, *limits, torch.int8)
             return back, F.linear(back, _quantized(5, 12), _weights(5))
 
     _quantized(5, 12), _weights(5)
@@ -217,15 +219,15 @@ def test_torchao_affine_quantizers_are_bit_exact() -> None:
 
     op = torch.ops.torchao
     scale = torch.rand(6, 4, generator=torch.Generator().manual_seed(3)) * 0.05 + 0.01
-    zero, one_scale, point = torch.zeros(6, 4, dtype=torch.int64), scale[0, 0], torch.tensor(5)
+    zero, one_scale, zero_point = torch.zeros(6, 4, dtype=torch.int64), scale[0, 0], torch.tensor(5)
 
     class Blocks(Module):
         def forward(self, x: Any) -> Any:
             q = op.quantize_affine.default(x, [1, 8], scale, zero, torch.int8, -8, 7)
             blocks = op.dequantize_affine.default(q, [1, 8], scale, zero, torch.int8, -8, 7)
-            one = op.quantize_affine.default(x, [6, 32], one_scale, point, torch.uint8, 0, 255)
+            one = op.quantize_affine.default(x, [6, 32], one_scale, zero_point, torch.uint8, 0, 255)
             return blocks + op.dequantize_affine.default(
-                one, [6, 32], one_scale, point, torch.uint8, 0, 255
+                one, [6, 32], one_scale, zero_point, torch.uint8, 0, 255
             )
 
     x = torch.randn(6, 32, generator=torch.Generator().manual_seed(4))

@@ -54,9 +54,9 @@ def network(case: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
     net = Net(shape, "float32" if case["is_float"] else "uint8")
     x, inputs = net.x, {}
     if case["is_float"]:
-        scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+        scale, zero_point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
         x = net.emit(
-            linear_quantizers.quantize_linear(x, scale, point, low=0, high=255), "quantized"
+            linear_quantizers.quantize_linear(x, scale, zero_point, low=0, high=255), "quantized"
         )
         inputs["x"] = net.rng.normal(size=shape).astype(np.float32) * 3
     if case["is_planar"]:
@@ -85,17 +85,17 @@ def test_signed_bytes_are_made_unsigned_where_they_are_quantized(hardware: Hardw
     """In the same pass, and so that a layer of another shape reads them as they are."""
     skip_unless_runnable(hardware)
     net = Net((1, 3, 9, 11), "float32")
-    scale, point = (
+    scale, zero_point = (
         net.builder.tensor(n, np.array(v)) for n, v in (*QUANTIZATION[:1], ("p", np.int8(-7)))
     )
     x = net.emit(
-        linear_quantizers.quantize_linear(net.x, scale, point, low=-128, high=127), "quantized"
+        linear_quantizers.quantize_linear(net.x, scale, zero_point, low=-128, high=127), "quantized"
     )
     x = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 8, zero_point=-7)
     flat = net.emit(op.reshape(x, (1, 9 * 11 * 8)), "flat")
     weight = net.rng.integers(-128, 128, (5, 9 * 11 * 8)).astype("int8")
-    points = {"data_zero_point": 2, "weight_zero_point": 0}
-    sums = net.emit(integer.dense(flat, net.builder.tensor("w", weight), **points), "dense")
+    zero_points = {"data_zero_point": 2, "weight_zero_point": 0}
+    sums = net.emit(integer.dense(flat, net.builder.tensor("w", weight), **zero_points), "dense")
     inputs = {"x": net.rng.normal(size=(1, 3, 9, 11)).astype(np.float32) * 3}
     _, program = assert_exact(net.model(sums), inputs, hardware)
     assert [call.layer for call in program.calls] == ["stem.bytes", "stem", "dense"]
@@ -120,9 +120,9 @@ def test_rows_are_stacked_for_matrix_tiles(
     skip_unless_runnable(hardware)
     shape = (images, 3, 21, 33)
     net = Net(shape, "float32")
-    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    scale, zero_point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
-        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+        linear_quantizers.quantize_linear(net.x, scale, zero_point, low=0, high=255), "quantized"
     )
     x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
     window = (kernel, kernel)
@@ -178,9 +178,9 @@ def test_pixels_lie_close_together(
     channels, window, strides = CLOSE[kind]
     shape = (images, channels, 12, 19) if is_planar else (images, 12, 19, channels)
     net = Net(shape, "float32")
-    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    scale, zero_point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
-        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+        linear_quantizers.quantize_linear(net.x, scale, zero_point, low=0, high=255), "quantized"
     )
     if is_planar:
         x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
@@ -218,9 +218,9 @@ def test_what_a_layer_gives_lies_close_together(reader: str, hardware: Hardware)
 def test_what_others_read_too_is_computed_once() -> None:
     skip_unless_runnable(SSE2)
     net = Net((1, 3, 5, 6), "float32")
-    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    scale, zero_point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
-        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+        linear_quantizers.quantize_linear(net.x, scale, zero_point, low=0, high=255), "quantized"
     )
     y = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 5, zero_point=77)
     inputs = {"x": net.rng.normal(size=(1, 3, 5, 6)).astype(np.float32)}
@@ -244,9 +244,9 @@ def test_a_image_that_is_computed_may_lie_as_it_is_read(hardware: Hardware) -> N
     """One channel and no halo: what quantizes the image writes what the layer reads."""
     skip_unless_runnable(hardware)
     net = Net((1, 12, 19, 1), "float32")
-    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    scale, zero_point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(
-        linear_quantizers.quantize_linear(net.x, scale, point, low=0, high=255), "quantized"
+        linear_quantizers.quantize_linear(net.x, scale, zero_point, low=0, high=255), "quantized"
     )
     y = net.conv(x, "stem", 16, padding=[0, 0, 0, 0], zero_point=77)
     inputs = {"x": net.rng.normal(size=(1, 12, 19, 1)).astype(np.float32) * 3}

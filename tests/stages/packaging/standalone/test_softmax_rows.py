@@ -52,8 +52,10 @@ def test_what_follows_is_computed_with_it(hardware: Hardware) -> None:
     y = net.emit(softmax(net.x, beta=1.0), "softmax")
     y = net.emit(relax.op.multiply(y, net.x), "weighed")
     scale = net.builder.tensor("scale", np.array(0.03, np.float32))
-    point = net.builder.tensor("point", np.array(-7, np.int8))
-    y = net.emit(linear_quantizers.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
+    zero_point = net.builder.tensor("point", np.array(-7, np.int8))
+    y = net.emit(
+        linear_quantizers.quantize_linear(y, scale, zero_point, low=-128, high=127), "bytes"
+    )
     _, program = assert_exact(net.model(y), floats(net), hardware)
     assert len(program.calls) == 1
 

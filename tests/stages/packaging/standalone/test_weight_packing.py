@@ -19,7 +19,7 @@ from stages.graph.composites import MATRICES
 from stages.kinds import Model
 from stages.layer_options import LayerAlgorithm
 from stages.numerics import qlinear
-from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization import Quantization
 from stages.options import LegalizeOptions, QuantizeOptions
 from stages.packaging.sums.window_reads import Windows
 from stages.quantizing import run
@@ -43,13 +43,13 @@ from tests.targets import (
 op = relax.op
 SIZES = [(9, 64, 33), (5, 13, 40), (33, 37, 64), (1, 8, 8), (3, 70, 16)]
 """Rows, depth and columns: whole words and blocks, and parts of them."""
-OUT = Grid(np.asarray(0.5, np.float32), np.asarray(3), "int8")
+OUT = Quantization.of_type(0.5, 3, "int8")
 
 
 def product(
     size: tuple[int, int, int],
     dtypes: tuple[str, str] = ("int8", "int8"),
-    points: tuple[int, int] = (-5, 7),
+    zero_points: tuple[int, int] = (-5, 7),
     order: tuple[int, ...] = (0, 2, 3, 1),
     is_rescaled: bool = True,
 ) -> Model:
@@ -61,7 +61,13 @@ def product(
     b = builder.input("b", tuple(shape[axis] for axis in np.argsort(order)), dtypes[1])
     right = builder.emit(op.permute_dims(b, list(order)), "turned")
     sums = qlinear.product(
-        builder, "product", a, right, None, data_zero_point=points[0], weight_zero_point=points[1]
+        builder,
+        "product",
+        a,
+        right,
+        None,
+        data_zero_point=zero_points[0],
+        weight_zero_point=zero_points[1],
     )
     factor = np.asarray(1e-3, np.float32)
     result = qlinear.rescaled(builder, "product", sums, factor, OUT) if is_rescaled else sums
@@ -113,11 +119,11 @@ def test_matrices_are_packed_from_any_order_of_axes(
 
 
 @pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
-@pytest.mark.parametrize("points", [(0, 0), (128, 128), (17, 0), (0, 100), (-128, 3)])
+@pytest.mark.parametrize("zero_points", [(0, 0), (128, 128), (17, 0), (0, 100), (-128, 3)])
 def test_zero_points_of_both_are_taken_off(
-    dtypes: tuple[str, str], points: tuple[int, int]
+    dtypes: tuple[str, str], zero_points: tuple[int, int]
 ) -> None:
-    model = product((4, 19, 12), dtypes, points, is_rescaled=False)
+    model = product((4, 19, 12), dtypes, zero_points, is_rescaled=False)
     assert is_batched(run(model=model))
     hardware = AVX2
     skip_unless_runnable(hardware)
@@ -196,8 +202,10 @@ def moving_zero_point(weight: np.ndarray[Any, Any] | None, dtype: str = "uint8")
     builder = ModelBuilder()
     x = builder.input("x", (2, 5, 24), dtype)
     largest = builder.emit(op.max(x, [0, 1, 2]), "largest")
-    point = builder.emit(op.astype(largest, "int32"), "point")
-    moved = builder.emit(op.subtract(builder.emit(op.astype(x, "int32"), "wide"), point), "moved")
+    zero_point = builder.emit(op.astype(largest, "int32"), "point")
+    moved = builder.emit(
+        op.subtract(builder.emit(op.astype(x, "int32"), "wide"), zero_point), "moved"
+    )
     if weight is None:
         right = builder.emit(op.astype(builder.input("b", (2, 24, 40), dtype), "int32"), "right")
     else:

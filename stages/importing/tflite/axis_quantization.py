@@ -7,29 +7,24 @@ from typing import Any
 import numpy as np
 import tflite
 
+from stages.dialect.dtypes import limits
 from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.tflite.flatbuffer import Budget, damaged
-from stages.importing.tflite.tflite_graph import Quantization
+from stages.importing.tflite.tflite_graph import AxisQuantization
 
-_LIMITS = {
-    "int4": (-8, 7),
-    **{
-        name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
-        for name in ("int8", "uint8", "int16", "int32", "int64")
-    },
-}
-"""The integers a zero point may be among, for types that quantized tensors are stored in."""
+_TYPES = ("int4", "int8", "uint8", "int16", "int32", "int64")
+"""Those that quantized tensors are stored in, whose zero points are among their integers."""
 
 
-def quantization_of(
+def axis_quantization_of(
     raw: Any, name: str, dtype: str, shape: tuple[int, ...], budget: Budget
-) -> Quantization | None:
+) -> AxisQuantization | None:
     """How a tensor is quantized; None where no scale is stated, or the type is not an integer.
 
     Raises StageError for a scale that is not positive or too large, a zero point outside the
     type, and vectors that do not fit the tensor.
     """
-    if raw is None or dtype not in _LIMITS or raw.ScaleLength() == 0:
+    if raw is None or dtype not in _TYPES or raw.ScaleLength() == 0:
         return None
     if raw.DetailsType() not in (
         tflite.QuantizationDetails.NONE,
@@ -46,12 +41,12 @@ def quantization_of(
         )
     if zero_point.size != scale.size:
         raise damaged(f"tensor '{name}' has {scale.size} scales but {zero_point.size} zero points")
-    low, high = _LIMITS[dtype]
+    low, high = limits(dtype)
     if ((zero_point < low) | (zero_point > high)).any():
         worst = zero_point[(zero_point < low) | (zero_point > high)][0]
         raise damaged(f"tensor '{name}' of {dtype} has the zero point {worst}")
     axis = _axis(raw.QuantizedDimension(), scale.size, name, shape)
-    return Quantization(scale, zero_point.astype(np.int64), axis)
+    return AxisQuantization(scale, zero_point.astype(np.int64), axis)
 
 
 def _axis(stated: int, scales: int, name: str, shape: tuple[int, ...]) -> int:

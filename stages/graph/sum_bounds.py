@@ -1,0 +1,28 @@
+"""Between which integers the sums of a linear layer of levels lie, channel by channel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.dialect.calls import attributes, operand_levels
+from stages.dialect.padding import Padding
+from stages.kinds import Array
+from stages.nodes import Call
+
+SumBounds = tuple[Array, Array]
+"""The least and the largest sum of each channel, int64 [O]."""
+
+
+def bounds_of_sums(weights: Array, ends: tuple[int, ...]) -> SumBounds:
+    """Of weights [O, ...] times any of the numbers between the `ends`; all are numerators."""
+    wide = weights.reshape(len(weights), -1).astype(np.int64)
+    above, below = wide.clip(min=0).sum(1), wide.clip(max=0).sum(1)
+    least, largest = min(ends), max(ends)
+    return above * least + below * largest, above * largest + below * least
+
+
+def bounds_of_layer(call: Call, weights: Array) -> SumBounds:
+    """Of a linear operator with these stored weights, whatever its data's type can hold."""
+    data, stored = operand_levels(call)
+    ends = (*data.numerators, Padding.of(attributes(call)).numerator)
+    return bounds_of_sums(stored.zero_point.numerators(weights), ends)
