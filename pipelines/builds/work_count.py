@@ -58,17 +58,17 @@ def _runs(model: Model) -> dict[str, int]:
 def _predicted(workshop: Workshop) -> dict[str, Any]:
     """What the kernels that run were predicted to take when they were chosen."""
     from pipelines.tuning import subjects
-    from pipelines.tuning.candidates import offer_of
+    from pipelines.tuning.candidates import candidate_of
 
     running = subjects.running(workshop)
     runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
     chosen = {
-        name: (subject, offer_of(subject, running.get(name, "")))
+        name: (subject, candidate_of(subject, running.get(name, "")))
         for name, subject in subjects.of(workshop).items()
     }
     cycles = [
-        runs[name] * subject.workload.cycles(offer)
-        for name, (subject, offer) in chosen.items()
-        if offer is not None
+        runs[name] * subject.workload.cycles(candidate)
+        for name, (subject, candidate) in chosen.items()
+        if candidate is not None
     ]
     return {"layers": len(cycles), "cycles": round(sum(cycles))}

@@ -156,10 +156,10 @@ def _timed_rows(rounds: int) -> list[dict[str, Any]]:
         f"A{n}W{m}": survey.window_survey(Problem(n, m, "bipolar"), hardware)
         for n, m in survey.PRECISIONS
     }
-    offers = {
+    signatures = {
         o.signature.name: o.signature for c in found.values() for o in (c.best, c.plain, c.products)
     }
-    times = timings(list(offers.values()), hardware, max(rounds, 2))
+    times = timings(list(signatures.values()), hardware, max(rounds, 2))
     peak = times[PEAK].median
     rows = []
     for name, best in found.items():

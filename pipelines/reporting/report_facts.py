@@ -22,7 +22,7 @@ from pipelines.reporting import float_memory
 from pipelines.reporting.accuracy_files import LayerCosts, Rated
 from pipelines.store import keys
 from pipelines.tuning import ledger, subjects
-from pipelines.tuning.candidates import offer_of
+from pipelines.tuning.candidates import candidate_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
 from stages.kernels.packing_choices import packing_text
@@ -192,19 +192,19 @@ def _chosen(
     subject: Subject | None, kernel: str, trials: Sequence[Trial]
 ) -> tuple[float | None, str | None, tuple[Alternative, ...]]:
     """Predicted cycles and packing of the kernel that runs, and those beside it."""
-    offer = offer_of(subject, kernel) if subject is not None else None
-    if subject is None or offer is None:
+    candidate = candidate_of(subject, kernel) if subject is not None else None
+    if subject is None or candidate is None:
         return None, None, ()
-    own = subject.workload.cycles(offer)
+    own = subject.workload.cycles(candidate)
     tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
     beside: list[Alternative] = []
     for other in subject.ranked():
         name = subject.kernel(other)
-        if name != subject.kernel(offer) and len(beside) < BESIDE:
+        if name != subject.kernel(candidate) and len(beside) < BESIDE:
             best = best_of(trial for trial in tried if trial.kernel == name)
             ratio = best.ratio if best else None
             beside.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
-    packing = packing_text(offer.signature) if offer.signature.plan else None
+    packing = packing_text(candidate.signature) if candidate.signature.plan else None
     return own, packing, tuple(beside)
 
 

@@ -61,7 +61,7 @@ class Matrix:
         kind = self.source.ty
         value = builder.param("p0", shape_of(kind), dtype_of(kind))
         if self.order:
-            value = builder.emit(relax.op.permute_dims(value, list(self.order)), "turned")
+            value = builder.emit(relax.op.permute_dims(value, list(self.order)), "transposed")
             if shape_of(value.ty) != self.shape:
                 value = builder.emit(relax.op.reshape(value, self.shape), "matrices")
         return value

@@ -74,7 +74,7 @@ class Conversions:
         ]
         value = _computed(fused.function, inside, builder) if fused else inside[0]
         if order:
-            value = builder.emit(relax.op.permute_dims(value, order), "turned")
+            value = builder.emit(relax.op.permute_dims(value, order), "transposed")
         if len(value.ty.shape) == 2:
             shape = (1, 1, *shape_of(value.ty))
             value = builder.emit(relax.op.reshape(value, shape), "pixels")

@@ -26,7 +26,6 @@ from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, variables_in
-from stages.graph.composites import MOVED
 from stages.kinds import Array
 from stages.nodes import Call, Function, Var
 from stages.numerics import rule_names
@@ -102,7 +101,7 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
     if variable in calls:
         call = calls[variable]
         name = str(call.op.name)
-        if name in MOVED:
+        if name in names.REARRANGEMENTS:
             return reach(call.args[0], calls, tensor)
         if linear_name(call):
             return int(most_of_layer(call, tensor(call.args[1])).max())

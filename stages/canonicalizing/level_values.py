@@ -29,7 +29,6 @@ from stages.dialect.names import (
 )
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.composites import MOVED
 from stages.graph.layer_forms import is_level_layer
 from stages.kernels.signature import BLOCK
 from stages.nodes import Call, Expr, Function, Var, VarBinding
@@ -126,7 +125,7 @@ class _Floats:
             if str(call.op.name).endswith(PRODUCTS):
                 self.products.add(variable)
             return
-        is_moved = is_op(call, *MOVED)
+        is_moved = is_op(call, *names.REARRANGEMENTS)
         is_transposed = is_op(call, names.PERMUTE_DIMS)
         is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)

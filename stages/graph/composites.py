@@ -31,8 +31,6 @@ MATRICES = "matrices"
 
 POOL_KINDS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
-MOVED = (names.PERMUTE_DIMS, names.RESHAPE)
-"""Operators that only say where values are."""
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
 """Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,

@@ -14,7 +14,7 @@ from tests.stages.pipeline import (
     algorithm,
     assert_stages_agree,
     board,
-    offers_of,
+    candidates_of,
     stages,
 )
 from tests.stages.test_bitpacking import ALGORITHMS, activation, calls, layouts, signatures
@@ -101,7 +101,7 @@ def test_cycles_are_predicted_for_pictures_as_they_lie() -> None:
     found = bitpacking.subjects(
         model=made["canonicalizing"],
         options=LegalizeOptions(),
-        offers=offers_of(made["quantizing"], board("x86_64")),
+        candidates=candidates_of(made["quantizing"], board("x86_64")),
     )
     subject = found["conv"]
     assert subject.workload.geometry.unit == WORD_BYTES

@@ -83,7 +83,7 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
 def row_blocks_of(
     shape: tuple[int, int, int],
     outputs: int,
-    offer: KernelCandidate | None = None,
+    candidate: KernelCandidate | None = None,
     l2_kib: int = 512,
 ) -> list[int]:
     """Of windows of 3x3 pixels on an output of so many (channels, height, width)."""
@@ -91,7 +91,7 @@ def row_blocks_of(
     workload = Workload("u8s8", Geometry((3, 3), channels, width, height), outputs)
     hardware = AVX512VNNI.model_copy(update={"l1d_kib": 32, "l2_kib": l2_kib})
     plain = KernelCandidate(KernelSignature("avx512bw", None, Dots(4), 7, 32, "none", 0), 1.0, 0.0)
-    return row_blocks(workload, offer or plain, hardware)
+    return row_blocks(workload, candidate or plain, hardware)
 
 
 def test_row_blocks_fill_half_of_a_cache() -> None:

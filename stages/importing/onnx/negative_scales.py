@@ -55,7 +55,7 @@ def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
         points = np.where(scale < 0, -points, points)
     values = values + seen.of_scale(points)
     kind = _type_of(values, points, builder.constants[names[0]].dtype)
-    new = (f"{node.layer}.turned", f"{node.layer}.sizes", f"{node.layer}.points")
+    new = (f"{node.layer}.negated", f"{node.layer}.sizes", f"{node.layer}.points")
     builder.constants[new[0]] = values.astype(kind).reshape(builder.shape(names[0]))
     builder.constants[new[1]] = np.where(scale == 0, np.float32(1), np.abs(scale))
     builder.constants[new[2]] = points.astype(kind)

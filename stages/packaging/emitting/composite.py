@@ -12,9 +12,9 @@ from tvm.ir import Call
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
-from stages.dialect.names import PERMUTE_DIMS
+from stages.dialect.names import PERMUTE_DIMS, REARRANGEMENTS
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOL_KINDS, PRODUCTS
+from stages.graph.composites import DEPTHWISE, PLAIN, POOL_KINDS, PRODUCTS
 from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import (
@@ -104,7 +104,7 @@ class Composite:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
-        while call is not None and str(call.op.name) in MOVED:
+        while call is not None and str(call.op.name) in REARRANGEMENTS:
             if is_op(call, PERMUTE_DIMS):
                 return call
             call = self.calls.get(call.args[0])
@@ -119,7 +119,7 @@ class Composite:
         )
 
     def _is_first(self, variable: Var) -> bool:
-        while variable in self.calls and str(self.calls[variable].op.name) in MOVED:
+        while variable in self.calls and str(self.calls[variable].op.name) in REARRANGEMENTS:
             variable = self.calls[variable].args[0]
         return bool(variable.same_as(self.parameters[0]))
 
@@ -150,7 +150,9 @@ class Composite:
         for call in self.calls.values():
             if is_op(call, operator_names.QNN_FROM_BYTES):
                 return self._nhwc(call.ty)
-        first = next(call for call in self.calls.values() if str(call.op.name) not in MOVED)
+        first = next(
+            call for call in self.calls.values() if str(call.op.name) not in REARRANGEMENTS
+        )
         is_of_dialect = str(first.op.name).startswith("relax.qnn.")  # may store what it is given
         return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 

@@ -25,7 +25,7 @@ from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.level_net import Net as FewBits
 from tests.stages.packaging.programs import Executor, assert_exact, compose, pack
 from tests.stages.packaging.sums.convolution_nets import MANY, convolutions, is_joined, residual
-from tests.stages.pipeline import offered, random_inputs
+from tests.stages.pipeline import kept_candidates, random_inputs
 from tests.targets import (
     AMX,
     AMX_GFNI,
@@ -128,6 +128,6 @@ def test_weights_that_no_code_stores_are_bytes() -> None:
     """Channels whose weights are negated may have one beyond the two bits of the others."""
     for levels, is_stored in (([-2, 1], True), ([-1, 2], False), ([-1, 1], True)):
         weight = np.resize(np.array(levels, np.int8), (32, 3, 3, 64))
-        table = {"few": to_table(offered(Problem(2, 2, "signed"), AMX_GFNI))}
-        codes = {offer.signature.code for offer in byte_candidates(table, 2, weight)}
+        table = {"few": to_table(kept_candidates(Problem(2, 2, "signed"), AMX_GFNI))}
+        codes = {candidate.signature.code for candidate in byte_candidates(table, 2, weight)}
         assert (WeightCode(2, False) in codes) == is_stored
