@@ -38,7 +38,7 @@ def check_built(workshop: Workshop, resolved: Resolved, pattern: str) -> None:
     if not workshop.is_current(workshop.plan.step("scheduling")):
         raise UserError(
             f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
-            f"run: doit build recipe={resolved.name}"
+            f"run: doit build {resolved.arguments()}"
         )
 
 

@@ -172,7 +172,7 @@ def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -
         alternatives.rows(workshop, resolved, "conv1")
     assert error.value.message == (
         "layer=conv1: the layers of residual_block_a2w1_host are known once it is built; "
-        "run: doit build recipe=residual_block_a2w1_host"
+        "run: doit build recipe=ci/residual_block_a2w1_host"
     )
 
 
