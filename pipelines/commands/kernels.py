@@ -180,7 +180,7 @@ def _timed_rows(rounds: int) -> list[dict[str, Any]]:
             }
         )
     title = (
-        f"{hardware.isa} on this processor, in the first-level cache, {rounds} rounds; "
+        f"{hardware.isa} on this processor, in the L1 cache, {rounds} rounds; "
         f"peak of and, count and add: {peak:.3f} ps a bit pair"
     )
     printed_tables.show(title, rows, _TIMED)

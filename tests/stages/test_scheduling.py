@@ -95,7 +95,7 @@ def row_blocks_of(
 
 
 def test_row_blocks_fill_half_of_a_cache() -> None:
-    # A row has 58 pixels of 64 bytes, a block of weights 18 KiB: half of the first cache holds four
+    # A row has 58 pixels of 64 bytes, a block of weights 18 KiB: half of the L1 cache holds four
     # rows alone, and nothing beside weights; half of the second one all rows but with all weights.
     assert row_blocks_of((64, 56, 56), 64) == [4]
     # All weights are 144 KiB, a row 7.5 KiB: 14 rows beside these, 29 beside a block's; 28 are half

@@ -28,7 +28,7 @@ from stages.packaging.epilogues.vector_finisher import VectorFinisher
 from stages.packaging.sums.parts import Pixel
 
 FETCH = "bk_fetch"
-"""A function of one pointer: it brings what is there into the first cache."""
+"""A function of one pointer: it brings what is there into the L1 cache."""
 
 
 class ChannelVectors(VectorFinisher):
@@ -126,22 +126,22 @@ class ChannelVectors(VectorFinisher):
                 first += width * times
 
     def _vector(
-        self, strip: Index, y: Index, x: Index, sums: Index, lane: Index, width: int
+        self, strip: Index, y: Index, x: Index, sums: Index, first: Index, width: int
     ) -> None:
-        """So many channels from a lane of a strip on."""
+        """A vector `width` channels wide, from the `first` of a strip on."""
         loop = self.loop if width >= MIN_LANES else self.parts
 
         def each(emit: Callable[[Index, Position, Scalar], None]) -> None:
-            with loop(0, width) as inner:
-                at = self.position(strip, y, x, lane + inner)
-                emit(inner, at, self.of.scratch[sums + lane + inner])
+            with loop(0, width) as lane:
+                at = self.position(strip, y, x, first + lane)
+                emit(lane, at, self.of.scratch[sums + first + lane])
 
         precomputed = precompute(self.elements, each, width)
         packed = self.results.packed_buffers(width)
 
-        def channel(inner: Index, at: Position, raw: Scalar) -> None:
-            values = self.elements.at(at, raw, precomputed, inner)
-            self.results.put(at, values, packed, (inner, lane + inner), width)
+        def channel(lane: Index, at: Position, raw: Scalar) -> None:
+            values = self.elements.at(at, raw, precomputed, lane)
+            self.results.put(at, values, packed, lane, first + lane, width)
 
         each(channel)
-        self.results.end(packed, self.position(strip, y, x, lane), width)
+        self.results.end(packed, self.position(strip, y, x, first), width)
