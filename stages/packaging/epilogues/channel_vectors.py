@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.kernels import operator_names
-from stages.kernels.llvm import NEAREST, FunctionText
+from stages.kernels.llvm import L1_CACHE, FunctionText
 from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
@@ -65,7 +65,7 @@ class ChannelVectors(VectorFinisher):
     def include(self) -> None:
         """What fetches, saturates and stores; the rest is TIR."""
         code = FunctionText()
-        code.prefetch("%place", NEAREST)
+        code.prefetch("%place", L1_CACHE)
         code.do("ret void")
         self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
         if has_saturated_words(self.elements, BLOCK):
