@@ -77,7 +77,7 @@ class Layer:
         names = [name for name in self._kernels if name != self.default.kernel]
         tried = [name for name in names if self.is_tried(Candidate(name))]
         ordered = [*tried, *(name for name in names if name not in tried)]
-        return [Candidate(name) for name in self._taken(ordered, count)]
+        return [Candidate(name) for name in self._of_every_packing(ordered, count)]
 
     def schedules(self) -> list[Candidate]:
         """The best kernel by other loops than are predicted for it: in the other order, and in row
@@ -138,23 +138,28 @@ class Layer:
             named.setdefault(self.subject.kernel(kernel), kernel)
         return named
 
-    def _taken(self, names: Sequence[str], count: int) -> list[str]:
-        """The first names, but of every packing of bits at least one, with half of the places at
-        most: predictions of kernels that are packed otherwise are the least certain."""
+    def _of_every_packing(self, names: Sequence[str], count: int) -> list[str]:
+        """The first `count` names, but with a kernel of every way to pack bits among them: how
+        these compare is predicted the least well.
+
+        A way that is missing gets a place from the last kernel whose own way has several. At most
+        half of the places are given away so.
+        """
         taken = list(names[:count])
         first: dict[str | None, str] = {}
         for name in names:
             first.setdefault(self._packing(name), name)
-        lacking = [name for packing, name in first.items() if packing and name not in taken]
-        for name in lacking[: count // 2]:
-            kinds = Counter(map(self._packing, taken))
-            spare = next((n for n in reversed(taken) if kinds[self._packing(n)] > 1), None)
+        missing = [name for packing, name in first.items() if packing and name not in taken]
+        for name in missing[: count // 2]:
+            packings = Counter(map(self._packing, taken))
+            spare = next((n for n in reversed(taken) if packings[self._packing(n)] > 1), None)
             if spare is not None:
-                taken[taken.index(spare) :] = [*taken[taken.index(spare) + 1 :], name]
+                taken.remove(spare)
+                taken.append(name)
         return taken
 
     def _packing(self, name: str) -> str | None:
-        """How a kernel of popcounts packs bits."""
+        """How a kernel of popcounts packs bits; None for others."""
         signature = self._kernels[name].signature
         return packing_text(signature) if signature.plan is not None else None
 

@@ -138,7 +138,7 @@ def transformed_case(hardware: Hardware, size: tuple[int, int]) -> Case:
     (
         pytest.param(lambda: bytes_case(AVX2, (1, 1, 9)), id="one row"),
         pytest.param(lambda: bytes_case(AVX512VNNI, (1, 13, 21)), id="a prime number of rows"),
-        pytest.param(lambda: bytes_case(AVX2, (2, 7, 5)), id="joined rows of two pictures"),
+        pytest.param(lambda: bytes_case(AVX2, (2, 7, 5)), id="joined rows of two images"),
         pytest.param(lambda: bytes_case(AMX, (1, 11, 21)), id="matrix tiles"),
         pytest.param(lambda: bytes_case(AARCH64, (1, 7, 14)), id="Arm"),
         pytest.param(lambda: bits_case(AVX2, 0), id="bits"),
