@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines.benchmarks.kernel_work import works
+from pipelines.benchmarks.kernel_work import work_of_layers
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import EXACTNESS
 from pipelines.builds.execution import Workshop
@@ -147,7 +147,7 @@ def _layers(
 ) -> list[LayerFacts]:
     found = subjects.of(workshop)
     running, orders = subjects.running(workshop), subjects.orders(workshop)
-    work = works(workshop.load(workshop.plan.step("bitpacking")))
+    work = work_of_layers(workshop.load(workshop.plan.step("bitpacking")))
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
     made: dict[tuple[str, str], int] = {}

@@ -44,9 +44,9 @@ def choose(
 ) -> dict[Var, LinearPlan]:
     """Variable of `main` → the linear layer that gives it, and its kernel."""
     layers = layers_of(graph, options)
-    phased = in_phases(graph, layers, candidates)
+    polyphase = polyphase_data(graph, layers, candidates)
     return {
-        variable: _planned(layer, subject_of(layer, candidates, phased), choices)
+        variable: _planned(layer, subject_of(layer, candidates, polyphase), choices)
         for variable, layer in layers.items()
     }
 
@@ -58,15 +58,15 @@ def subjects(graph: Graph, options: LegalizeOptions, candidates: Table) -> dict[
     chosen.
     """
     layers = layers_of(graph, options)
-    phased = in_phases(graph, layers, candidates)
+    polyphase = polyphase_data(graph, layers, candidates)
     return {
-        one.name: subject_of(one, candidates, phased)
+        one.name: subject_of(one, candidates, polyphase)
         for one in layers.values()
         if str(one.call.op.name) not in names.BIT_LINEAR
     }
 
 
-def in_phases(graph: Graph, layers: Mapping[Var, Layer], candidates: Table) -> set[Var]:
+def polyphase_data(graph: Graph, layers: Mapping[Var, Layer], candidates: Table) -> set[Var]:
     """The data of linear layers whose rows are to lie in phases.
 
     Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
@@ -103,7 +103,7 @@ def _is_strided(call: Call) -> bool:
     return is_bytes and strides == (PHASES, PHASES)
 
 
-def subject_of(layer: Layer, candidates: Table, phased: Collection[Var] = ()) -> Subject:
+def subject_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ()) -> Subject:
     """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
     call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
@@ -128,7 +128,7 @@ def subject_of(layer: Layer, candidates: Table, phased: Collection[Var] = ()) ->
         return subject
     if is_batched(call):
         return min((subject, *_padded(subject)), key=_least)
-    if layer.data in phased:
+    if layer.data in polyphase:
         return _laid(subject, replace(geometry, phases=PHASES))
     return _cheapest(subject) if layer.lies_freely else subject
 

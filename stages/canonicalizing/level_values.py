@@ -37,7 +37,7 @@ STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
 OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE)
 """Operators that give levels and nothing else."""
-PRODUCTS = ("conv2d", "dense")
+LINEAR_ENDINGS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Where the axes of an image go whose channels are moved last, or back."""
@@ -122,7 +122,7 @@ class _Floats:
         variable, call, read = binding.var, binding.value, self._read(binding)
         if variable in self.levels:
             self.elsewhere |= read & (self.tails - self.sums)  # a quantizer takes channels last
-            if str(call.op.name).endswith(PRODUCTS):
+            if str(call.op.name).endswith(LINEAR_ENDINGS):
                 self.products.add(variable)
             return
         is_moved = is_op(call, *names.REARRANGEMENTS)

@@ -181,9 +181,9 @@ def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
         "mac8" in totals
-        and (phased := _in_phases(workloads, of_layers)) < POLYPHASE_GAIN * totals["mac8"]
+        and (polyphase := _polyphase_cycles(workloads, of_layers)) < POLYPHASE_GAIN * totals["mac8"]
     ):
-        totals["mac8"] = phased
+        totals["mac8"] = polyphase
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
 
@@ -197,7 +197,7 @@ def _table_line(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
     )
 
 
-def _in_phases(
+def _polyphase_cycles(
     workloads: Sequence[Workload], of_layers: Sequence[Sequence[KernelCandidate]]
 ) -> float:
     """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""

@@ -139,7 +139,7 @@ def test_what_cannot_be_made_larger() -> None:
 
 
 def test_what_the_layers_of_a_packed_model_multiply() -> None:
-    found = kernel_work.works(pack(mobile()[0], AARCH64))
+    found = kernel_work.work_of_layers(pack(mobile()[0], AARCH64))
     assert found["stem"] == kernel_work.Work("mac8", 9 * 3 * 16 * 6 * 7, 0)
     # A depthwise convolution has one channel of weights a channel.
     assert found["dw"] == kernel_work.Work("mac8", 9 * 16 * 6 * 7, 0)
@@ -152,7 +152,7 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
         net = Net((1, 6, 7, 16))
         model = net.model(net.conv(net.x, "w", 8, strides=[stride, stride]))
         packed = pack(model, AARCH64, algorithm("winograd"))
-        assert kernel_work.works(packed) == {
+        assert kernel_work.work_of_layers(packed) == {
             "w": kernel_work.Work("mac16", 9 * 16 * 8 * pixels, 0, saved)
         }
 

@@ -16,7 +16,7 @@ from stages.kernels.families import Dots
 from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
-from stages.kernels.terms import plain_plan
+from stages.kernels.terms import digit_plan
 from stages.kinds import Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import ON_BYTES, Layer, choose, shared
@@ -68,7 +68,7 @@ def test_the_cheaper_algorithm(name: str) -> None:
 
 def made(found: Layer, popcounts: float, products: float) -> Table:
     """Candidates of one kernel of each algorithm, with their costs per word."""
-    plan = plain_plan("and", found.activation_bits, found.weight_bits, "unipolar")
+    plan = digit_plan("and", found.activation_bits, found.weight_bits, "unipolar")
     signatures = (
         KernelSignature("sse2", plan, None, 1, 32, "none", 0),
         KernelSignature("sse2", None, Dots(4), 1, 32, "none", 0),
@@ -110,7 +110,7 @@ def readers_of_one_input() -> tuple[Layer, Layer]:
 
 def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Table:
     """Candidates for one bit by one: popcounts, which are emptied once a window, and look-ups."""
-    plan = plain_plan("and", 1, 1, "unipolar")
+    plan = digit_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
     tables = Lut(1, 1, "unipolar", 32)
     lookup = KernelSignature("avx2", None, None, 1, 32, "window", 99, lut=tables)
@@ -142,7 +142,7 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     strided = {"groups": 1, "weight_zero_point": ZeroPoint(0), "strides": (2, 2)}
     wide = layer(1, 1, attrs=strided, output=(7, 7))
     beside = replace(wide, weight=np.zeros((64, 1, 1, 64), np.uint8))
-    plan = plain_plan("and", 1, 1, "unipolar")
+    plan = digit_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
     dot = KernelSignature("avx2", None, Dots(4), 7, 32, "none", 0)
     # Of rows in phases 55 positions are computed for 49 pixels, of others 97.

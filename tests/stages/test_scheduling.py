@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stages import scheduling
 from stages.dialect.calls import attributes
-from stages.graph.composites import PRODUCTS, calls_in
+from stages.graph.composites import LINEAR, calls_in
 from stages.kernels.byte_families import Dots
 from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
@@ -35,7 +35,7 @@ def interleaved(channels: int, windows: tuple[int, ...], with_tiles: bool = True
     return [
         schedules[str(name.name_hint)]["interleaved"]
         for name, function in functions
-        if (function.attrs or {}).get("composite") == PRODUCTS
+        if (function.attrs or {}).get("composite") == LINEAR
     ]
 
 
@@ -67,7 +67,7 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
     (name, kernel), *_ = [
         (str(variable.name_hint), parse_signature(attributes(call)["signature"]).name)
         for variable, function in packed.module.functions.items()
-        if (function.attrs or {}).get("composite") == PRODUCTS
+        if (function.attrs or {}).get("composite") == LINEAR
         for call in calls_in(function)
         if is_convolution(call) and attributes(call)["channels"][1] == 64
     ]

@@ -43,7 +43,7 @@ class _BitPool:
         *_, self.input_width, self.words = shape_of(self.parameter.ty)
 
     def kernel(self, symbol: str) -> Kernel:
-        """The kernel, whose items of work are output rows."""
+        """Items of work are output rows."""
         attrs = attributes(self.store)
         shape, fills = shape_of(self.output.ty), fills_of(attrs)
         return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
@@ -54,11 +54,11 @@ class _BitPool:
         data = arguments[self.parameter]
         top, left, _, _ = attributes(self.store)["halo"]
         width = shape_of(self.output.ty)[2]
-        target = T.bind((top + y) * width + left)
+        line = T.bind((top + y) * width + left)
         source = T.bind(self._first(y))
         with T.serial(0, self.width) as x, T.serial(0, self.words) as word:
             value = self._word(data, source + x * self.pool["strides"][1], word)
-            T.buffer_store(result, value, [(target + x) * self.words + word])
+            T.buffer_store(result, value, [(line + x) * self.words + word])
 
     def _first(self, y: Index) -> Index:
         """The pixel at the top left of a row's first window."""

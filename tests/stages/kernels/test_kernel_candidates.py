@@ -17,12 +17,12 @@ from stages.kernels.kernel_candidates import KernelCandidate, flush_for, from_ta
 from stages.kernels.problems import FLOAT32, Problem
 from stages.kernels.selection import best, byte_candidates
 from stages.kernels.signature import KernelSignature
-from stages.kernels.terms import plain_plan
+from stages.kernels.terms import digit_plan
 from tests.stages.kernels.signatures import SIGNATURES
 from tests.stages.pipeline import kept_candidates
 from tests.targets import AARCH64, AVX2, AVX512VPOPCNTDQ
 
-PLAN = plain_plan("and", 2, 2, "unipolar")
+PLAN = digit_plan("and", 2, 2, "unipolar")
 POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
 DOT = KernelSignature("sse2", None, Dots(2), 1, 8, "none", 0)
 

@@ -12,7 +12,7 @@ from stages import scheduling, synthesizing
 from stages.codegen import target_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
-from stages.graph.composites import PRODUCTS
+from stages.graph.composites import LINEAR
 from stages.kernels.kernel_candidates import to_table
 from stages.kernels.operand_storage import WeightCode
 from stages.kernels.problems import Problem
@@ -63,7 +63,7 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
     bodies = synthesizing.run(model=packed, hardware=AMX, memo=kept)
     schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": True}
     several = 0
-    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
+    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == LINEAR]:
         with target_of(AMX):
             made = compose(function, schedule, AMX)
             text = made.kernel(bodies).function.script()
