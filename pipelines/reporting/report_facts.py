@@ -32,7 +32,7 @@ from stages.packaging.program.arena import plan as arena_of
 from stages.packaging.program.kernel_program import Call, Program
 from stages.packaging.program_builder import program_of
 
-BESIDE = 3
+MOST_ALTERNATIVES = 3
 """Kernels beside which a chosen one is shown."""
 
 
@@ -62,7 +62,7 @@ class LayerFacts:
     kernel: str
     packing: str | None
     order: str
-    beside: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...]
     reads: tuple[int, ...]
     """The numbers of the calls that made what it reads."""
     weight_bytes: int
@@ -155,7 +155,7 @@ def _layers(
     for number, call in enumerate(program.calls):
         name = call.layer
         subject, kernel = found.get(name), running.get(name, "")
-        cycles, packing, beside = _chosen(subject, kernel, trials)
+        cycles, packing, alternatives = _chosen(subject, kernel, trials)
         did = work.get(name)
         layers.append(
             LayerFacts(
@@ -167,7 +167,7 @@ def _layers(
                 kernel=kernel,
                 packing=packing,
                 order=orders.get(name, ""),
-                beside=beside,
+                alternatives=alternatives,
                 reads=_makers(call, made),
                 weight_bytes=sum(
                     int(program.constants[s.name].nbytes)
@@ -197,15 +197,15 @@ def _chosen(
         return None, None, ()
     own = subject.workload.cycles(candidate)
     tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
-    beside: list[Alternative] = []
+    alternatives: list[Alternative] = []
     for other in subject.ranked():
         name = subject.kernel(other)
-        if name != subject.kernel(candidate) and len(beside) < BESIDE:
+        if name != subject.kernel(candidate) and len(alternatives) < MOST_ALTERNATIVES:
             best = best_of(trial for trial in tried if trial.kernel == name)
             ratio = best.ratio if best else None
-            beside.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
+            alternatives.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
     packing = packing_text(candidate.signature) if candidate.signature.plan else None
-    return own, packing, tuple(beside)
+    return own, packing, tuple(alternatives)
 
 
 def _precision(subject: Subject | None) -> str:

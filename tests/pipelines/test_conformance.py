@@ -152,14 +152,14 @@ def test_packages_are_built_and_compared(models: Path, tmp_path: Path) -> None:
 
 def test_a_row_that_was_being_written_is_found_out_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    kept = results_file.Ledger(path)
+    kept = results_file.ResultsFile(path)
     kept.add("a", {"status": "exact"})
     with path.open("a") as file:
         file.write('{"key": "b", "row": {"sta')
-    kept = results_file.Ledger(path)
+    kept = results_file.ResultsFile(path)
     assert kept.row("a") == {"status": "exact"} and kept.row("b") is None
     kept.add("b", {"status": "close"})
-    assert results_file.Ledger(path).row("b") == {"status": "close"}
+    assert results_file.ResultsFile(path).row("b") == {"status": "close"}
 
 
 def test_other_bytes_or_settings_are_another_result(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ def functions(
     program: Program, arena: Arena, constants: Mapping[str, int], profile: bool = False
 ) -> list[str]:
     """The functions that all threads run; `constants` are their offsets among all."""
-    apart = program.calls_per_image
+    per_image = program.calls_per_image
     first = 0 if profile else None
     lines = _Writer(program, arena, constants, program.collected, first).function(
-        "graph", apart, arena.buffer_bytes
+        "graph", per_image, arena.buffer_bytes
     )
     if program.together:
-        first = len(apart) if profile else None
+        first = len(per_image) if profile else None
         lines += ["", "/* What is computed once, for all images. */"]
         lines += _Writer(program, arena, constants, {}, first).function(
             "together", program.calls_per_batch, arena.together_bytes
