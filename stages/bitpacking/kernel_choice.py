@@ -147,9 +147,9 @@ def _candidates_of(
         of_algorithm = [o for o in from_table(candidates[problem]) if o.algorithm == algorithm]
         return problem, _of_packing(layer, geometry, of_algorithm)
     algorithms = byte_algorithms(weights, geometry.strides, layer.algorithm)
-    storing_bytes = byte_candidates(candidates, bits, weights, algorithms)
+    of_bytes = byte_candidates(candidates, bits, weights, algorithms)
     problem = products_problem(bits, weight_limit_of(weights))
-    return problem, _of_algorithm(layer, geometry, storing_bytes)
+    return problem, _of_algorithm(layer, geometry, of_bytes)
 
 
 def _padded(subject: Subject) -> list[Subject]:

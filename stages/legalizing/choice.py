@@ -231,10 +231,8 @@ def subject(
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
     if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
-        storing_bytes = byte_candidates(
-            candidates, layer.activation_bits, layer.numerators, algorithms
-        )
-        return Subject((products,), tuple(storing_bytes))
+        of_bytes = byte_candidates(candidates, layer.activation_bits, layer.numerators, algorithms)
+        return Subject((products,), tuple(of_bytes))
     storable_ones = layer.storable_candidates(candidates)
     allowed = [one for one in storable_ones if wanted in (None, one.algorithm)]
     allowed = packed_as(allowed, packing)
