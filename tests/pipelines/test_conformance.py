@@ -130,7 +130,7 @@ def test_a_file_that_kills_the_process_is_a_row_of_the_table(
 ) -> None:
     """By a signal, in the framework's runtime and in bitkiln; the files behind it still come."""
     monkeypatch.setattr(examiner_process, "MODULE", "tests.pipelines.conformance.dying_worker")
-    monkeypatch.setattr(conformance, "LEDGER", tmp_path / "rows.jsonl")
+    monkeypatch.setattr(conformance, "RESULTS", tmp_path / "rows.jsonl")
     for name in ("a dies.onnx", "b peer dies.onnx", "c.onnx"):
         (tmp_path / name).write_bytes(name.encode())
     written = tmp_path / "table.json"
