@@ -22,7 +22,7 @@ class ArmCore:
     features: tuple[str, ...]
     """LLVM's features that have rows of their own."""
     caches: tuple[int, int]
-    """First- and second-level data cache in KiB, where the system does not tell."""
+    """L1 and L2 data cache in KiB, where the system does not tell."""
     issue: tuple[float, str]
     """Instructions started in a cycle at most, and who says so."""
     stand_in: str = ""

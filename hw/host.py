@@ -77,7 +77,7 @@ _ARM_CORES: Mapping[int, Core] = {
     core.part: name for name, core in ARM_CORES.items() if core.part is not None
 }
 
-# First- and second-level data cache in KiB, where the system does not tell.
+# L1 and L2 data cache in KiB, where the system does not tell.
 _CACHES: Mapping[Core, tuple[int, int]] = {
     **{name: core.caches for name, core in ARM_CORES.items()},
     "haswell": (32, 256),
@@ -252,7 +252,7 @@ def may_use_tiles() -> bool:
 
 
 def _cache_sizes(folder: Path) -> tuple[int | None, int | None]:
-    """Return the first- and second-level data cache in KiB, None where sysfs lacks it."""
+    """Return the L1 and L2 data cache in KiB, None where sysfs lacks it."""
     sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         try:

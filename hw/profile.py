@@ -75,9 +75,9 @@ class Hardware(BaseModel):
     memory_mib: int | None = Field(default=None, ge=1)
     """Main memory in MiB, where known: a network that does not fit is refused."""
     l1d_kib: int = Field(ge=1)
-    """First-level data cache of one core, KiB."""
+    """L1 data cache of one core, KiB."""
     l2_kib: int = Field(ge=1)
-    """Second-level cache that one core sees, KiB."""
+    """L2 cache that one core sees, KiB."""
 
     @field_validator("features")
     @classmethod

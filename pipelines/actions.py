@@ -17,7 +17,6 @@ from pipelines.store import roots
 from stages.errors import StageError
 
 if TYPE_CHECKING:
-    from pipelines.recipe.overrides import Variables
     from pipelines.recipe.resolved import Resolved
 
 
@@ -125,11 +124,11 @@ def verdict(plan: Plan) -> str | None:
 
 
 @plain_errors
-def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str, Any]:
+def summarize(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     """Say what was built; the result is for the last lines of a build."""
     from pipelines.builds import summary
 
-    return {"summary": summary.text(plan, resolved, variables, published(plan))}
+    return {"summary": summary.text(plan, resolved, published(plan))}
 
 
 @plain_errors

@@ -129,7 +129,7 @@ def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
     }
     yield {
         "basename": SUMMING,
-        "actions": [(actions.summarize, [plan, arguments["resolved"], arguments["variables"]])],
+        "actions": [(actions.summarize, [plan, arguments["resolved"]])],
         "uptodate": [False],
         "task_dep": ["build:verifying"],
     }

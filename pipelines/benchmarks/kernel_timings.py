@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PEAK = "peak"
 _WINDOW, _CHANNELS = 3, 128
 _RUNS = 5
-_MEMORY = 1 << 16  # of each operand; what a kernel touches stays in the first-level cache
+_MEMORY = 1 << 16  # of each operand; what a kernel touches stays in the L1 cache
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Work:
 def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list[dict[str, Any]]:
     """Return layer, work and seconds of one thread for every call of a package, in order."""
     program = loaded(steps, hardware, inputs)
-    work = works(steps.load(steps.plan.step("bitpacking")))
+    work = work_of_layers(steps.load(steps.plan.step("bitpacking")))
     rows = []
     for call in program.program.calls:
         found = work.get(call.layer, Work("plain", 0, 0))
@@ -56,7 +56,7 @@ def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list
     return rows
 
 
-def works(model: Model) -> dict[str, Work]:
+def work_of_layers(model: Model) -> dict[str, Work]:
     """Return what each call of a bit-packed model multiplies, by its name."""
     found = {}
     for binding, function in calls_of(model):

@@ -59,7 +59,7 @@ class Layer:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the picture, borders included."""
+        """Height and width of the image, borders included."""
         height, width = (
             (extent - 1) * stride + kernel
             for extent, stride, kernel in zip(self.output, self.strides, self.window, strict=True)

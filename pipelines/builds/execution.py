@@ -116,7 +116,7 @@ class Workshop:
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
         if remote := shared():
-            remote.offer(self.store, [*memo.new, manifest])
+            remote.share(self.store, [*memo.new, manifest])
         return manifest, "built"
 
     def taken(self, step: Step) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Plan:
     """The choices that were measured."""
     package: str = ""
     """The folder of the package."""
+    arguments: str = ""
+    """What names the recipe in a command, `recipe=ci/NAME field=value`."""
 
     def step(self, name: str) -> Step:
         """Return a step by its stage's name."""
@@ -88,6 +90,7 @@ def make(
     calibration: Data | None = None,
     snapshot: Snapshot = PREDICTED,
     package: str | None = None,
+    arguments: str | None = None,
 ) -> Plan:
     """Return the plan of a recipe: `options` holds plain data by class name in stages.options."""
     steps = tuple(
@@ -100,7 +103,15 @@ def make(
         if not (stage.name == SOURCE and source is not None)
         and not (stage.name == CALIBRATING and calibration is None)
     )
-    return Plan(recipe, steps, source, calibration, snapshot, package or recipe)
+    return Plan(
+        recipe,
+        steps,
+        source,
+        calibration,
+        snapshot,
+        package or recipe,
+        arguments or f"recipe={recipe}",
+    )
 
 
 def of(resolved: Resolved) -> Plan:
@@ -128,4 +139,5 @@ def of(resolved: Resolved) -> Plan:
             resolved.hardware.architecture,
         ),
         package=resolved.package,
+        arguments=resolved.arguments(),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +12,19 @@ from pipelines.builds.plan import Plan
 from pipelines.errors import shown
 from pipelines.machine import is_here
 from pipelines.output import printed_tables
-from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
     from pipelines.recipe.resolved import Resolved
 
 
-def text(plan: Plan, resolved: Resolved, variables: Variables, folder: Path) -> str:
+def text(plan: Plan, resolved: Resolved, folder: Path) -> str:
     """Return a few lines about a package that was built into `folder` and is not wrong."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     lines = {
         "computes": _work(work_count.work(plan), resolved.hardware.core),
         "package": f"{shown(folder)}, {printed_tables.size(_bytes(manifest))}",
         "memory": "; ".join(_memory(manifest, resolved.hardware.threads)),
-        "next": _next(resolved, variables),
+        "next": _next(resolved),
     }
     return "\n".join(f"{name:<15} {said}" for name, said in lines.items())
 
@@ -56,13 +54,11 @@ def _memory(manifest: Mapping[str, Any], threads: int) -> Iterator[str]:
         yield f"{printed_tables.size(whole)} with {threads}"
 
 
-def _next(resolved: Resolved, variables: Variables) -> str:
+def _next(resolved: Resolved) -> str:
     """The command that one gives next: to run the package, or to check it on its board."""
-    given = {"recipe": variables.recipe or resolved.name, **variables.fields}
-    words = [f"{name}={value}" for name, value in given.items()]
     if is_here(resolved.hardware.architecture):
-        return f"doit run {shlex.join(words)} input=FILE"
-    return f"doit verify {shlex.join(words)} board=user@host"
+        return f"doit run {resolved.arguments()} input=FILE"
+    return f"doit verify {resolved.arguments()} board=user@host"
 
 
 def _count(number: int) -> str:

@@ -42,33 +42,33 @@ def macs(workshop: Workshop) -> int:
 
     model = workshop.load(workshop.plan.step("bitpacking"))
     runs = _runs(model)
-    return sum(runs[name] * each.macs for name, each in kernel_work.works(model).items())
+    return sum(runs[name] * each.macs for name, each in kernel_work.work_of_layers(model).items())
 
 
 def _runs(model: Model) -> dict[str, int]:
-    """Layer → how often it is run: once, or for each picture of a batch that was taken apart."""
+    """Layer → how often it is run: once, or for each image of a batch that was split."""
     from stages.graph.bindings import calls_of
     from stages.graph.collecting import images_of, together
 
-    once, pictures = together(model.module["main"]), images_of(model)
+    once, count = together(model.module["main"]), images_of(model)
     variables = [binding.var for binding, _function in calls_of(model)]
-    return {str(each.name): 1 if each in once else pictures for each in variables}
+    return {str(each.name): 1 if each in once else count for each in variables}
 
 
 def _predicted(workshop: Workshop) -> dict[str, Any]:
     """What the kernels that run were predicted to take when they were chosen."""
     from pipelines.tuning import subjects
-    from pipelines.tuning.candidates import offer_of
+    from pipelines.tuning.candidates import candidate_of
 
     running = subjects.running(workshop)
     runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
     chosen = {
-        name: (subject, offer_of(subject, running.get(name, "")))
+        name: (subject, candidate_of(subject, running.get(name, "")))
         for name, subject in subjects.of(workshop).items()
     }
     cycles = [
-        runs[name] * subject.workload.cycles(offer)
-        for name, (subject, offer) in chosen.items()
-        if offer is not None
+        runs[name] * subject.workload.cycles(candidate)
+        for name, (subject, candidate) in chosen.items()
+        if candidate is not None
     ]
     return {"layers": len(cycles), "cycles": round(sum(cycles))}

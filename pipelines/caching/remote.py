@@ -114,14 +114,14 @@ class Remote:
         found_to_be = "not what was written" if size == content.size else longer
         raise BadEntryError(f"content {content.sha256[:12]} is {found_to_be}")
 
-    def offer(self, store: Store, manifests: Iterable[Manifest]) -> int:
+    def share(self, store: Store, manifests: Iterable[Manifest]) -> int:
         """Write artifacts of the local store back, if the settings say so; return how many."""
         written = 0
         for manifest in manifests if self.settings.writes else ():
             if self.is_down:
                 break
             try:
-                self._offer(store, manifest)
+                self._share(store, manifest)
             except UnreachableError as error:
                 self._leave(error)
             except OSError as error:  # cleaned away here meanwhile, or something is in the way
@@ -130,7 +130,7 @@ class Remote:
                 written += 1
         return written
 
-    def _offer(self, store: Store, manifest: Manifest) -> None:
+    def _share(self, store: Store, manifest: Manifest) -> None:
         places = {content.sha256: (content, path) for content, path in store.places(manifest)}
         self._each(places.values(), lambda each: self._put(*each))
         entry = self._signer.entry(manifest)

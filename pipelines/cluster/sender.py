@@ -59,7 +59,7 @@ class Sender:
                 self._sent.add(where)
                 with _reached(self._shared):
                     if self._shared.backend.size(where) is None:
-                        self._shared.offer(execution.STORE, [manifest])
+                        self._shared.share(execution.STORE, [manifest])
 
     def _write(self, key: str, files: Mapping[str, Path]) -> None:
         data = {name: model_files.contents(path) for name, path in files.items()}
@@ -72,7 +72,7 @@ class Sender:
             except BadEntryError as error:
                 said = f"the files that the recipe names cannot be sent: {error}"
                 raise UserError(said) from None
-            self._shared.offer(store, [manifest])
+            self._shared.share(store, [manifest])
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def _share(remote: Remote, store: Store, manifest: Manifest) -> None:
     try:
         where = entry_path(manifest.stage, manifest.key)
         if remote.backend.size(where) is None:
-            remote.offer(store, [manifest])
+            remote.share(store, [manifest])
             if remote.backend.size(where) is None:
                 raise UnlikeError(
                     f"cannot write to {remote.settings.shown}; its own output says why"

@@ -209,7 +209,7 @@ def _enforce(resolved: Resolved, evaluation: Evaluation, difference: float) -> N
         raise resolved.refusal(
             "evaluation.tolerance",
             f"package and source model differ by {difference:.2f} points of {evaluation.metric}, "
-            f"and {evaluation.tolerance:g} are tolerated; `doit verify recipe={resolved.name}` "
+            f"and {evaluation.tolerance:g} are tolerated; `doit verify {resolved.arguments()}` "
             "says which stage departs",
         )
 

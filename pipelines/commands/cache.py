@@ -63,7 +63,7 @@ def _push(variables: Variables) -> Any:
                 given[manifest.stage, manifest.key] = manifest
     there = {file.path for file in remote.backend.list(remotes.ENTRIES)}
     lacking = [m for a, m in given.items() if remotes.entry_path(*a) not in there]
-    written = remote.offer(STORE, lacking)
+    written = remote.share(STORE, lacking)
     print(f"pushed {written} of {len(given)} results; {len(given) - len(lacking)} were there")
     if written < len(lacking):
         raise UserError(

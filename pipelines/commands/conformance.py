@@ -18,7 +18,7 @@ from pipelines.output import printed_tables
 from pipelines.paths import expanded
 from pipelines.recipe.overrides import Variables
 
-LEDGER = work_folder.ARTIFACTS / "conformance.jsonl"
+RESULTS = work_folder.ARTIFACTS / "conformance.jsonl"
 SAMPLES = 20
 PICTURES = 5
 COLUMNS = (
@@ -40,7 +40,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     if not found:
         raise UserError("names no model file; for example: doit conformance models/")
     settings = _settings(variables)
-    kept = results_file.Ledger(LEDGER)
+    kept = results_file.ResultsFile(RESULTS)
     rows: list[dict[str, Any]] = []
     with _counted(len(found)) as advance, examiner_process.Worker() as worker:
         for path in found:
@@ -57,7 +57,10 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
 
 
 def _found_out(
-    path: Path, settings: dict[str, Any], kept: results_file.Ledger, worker: examiner_process.Worker
+    path: Path,
+    settings: dict[str, Any],
+    kept: results_file.ResultsFile,
+    worker: examiner_process.Worker,
 ) -> dict[str, Any]:
     """Return a file's row, kept or new; one that cannot be read has a row that is not kept."""
     try:

@@ -62,12 +62,12 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
     if match := _PROBLEM.fullmatch(name):
         problem = _problem(match)
-        offers = candidates_for(problem, hardware)
+        candidates = candidates_for(problem, hardware)
         # Transformed products are for windows of 3x3 pixels alone.
-        signature = next(o.signature for o in offers if not o.signature.is_transformed)
+        signature = next(o.signature for o in candidates if not o.signature.is_transformed)
     else:
         signature, problem = _named(name, hardware)
-        offers = candidates_for(problem, hardware)
+        candidates = candidates_for(problem, hardware)
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
     a, w = ("a{plane}", "w{plane}") if signature.step == 1 else ("a{word}", "w{word}")
@@ -83,7 +83,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
         "",
         "proved for all inputs",
         *(f"  {line}" for line in proof_text(facts)),
-        _predicted(signature, offers),
+        _predicted(signature, candidates),
     ]
 
 
@@ -125,12 +125,12 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     return found[name]
 
 
-def _predicted(signature: KernelSignature, offers: list[KernelCandidate]) -> str:
-    for offer in offers:
-        if offer.signature.flushed(signature.flush) == signature:
-            cycles = 1000 * offer.cycles_per_mac
+def _predicted(signature: KernelSignature, candidates: list[KernelCandidate]) -> str:
+    for candidate in candidates:
+        if candidate.signature.flushed(signature.flush) == signature:
+            cycles = 1000 * candidate.cycles_per_mac
             return f"predicted: {cycles:.2f} cycles per 1000 multiply-accumulates"
-    return "not offered: others of its kind are cheaper, or do not spill registers"
+    return "no candidate: others of its kind are cheaper, or do not spill registers"
 
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:

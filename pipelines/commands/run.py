@@ -28,7 +28,7 @@ _BEST = 5
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print the best classes of every output; out=FILE.npz keeps the outputs whole."""
     path = arguments.required_path(
-        variables, "input", f"doit run recipe={resolved.name} input=FILE"
+        variables, "input", f"doit run {resolved.arguments()} input=FILE"
     )
     threads = arguments.threads(variables) or 1
     specs = resolved.recipe.outputs

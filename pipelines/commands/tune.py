@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +41,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         tuner = Tuner(predicted, resolved.hardware, print, boards, timing, shown=status.update)
         tuner.run(count)
     for group in tuner.groups:
-        _tell(group, resolved, variables, count)
+        _tell(group, resolved, count)
     if (out := variables.command.get("out")) is not None:
         found = (trial for g in tuner.groups for layer in g.layers for trial in layer.trials)
         ledger.export(found, Path(out))
@@ -53,7 +52,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     printed_tables.write_json(variables.command.get("json"), result | others)
 
 
-def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) -> None:
+def _tell(group: Group, resolved: Resolved, count: int) -> None:
     rows = [_row(layer) for layer in group.layers]
     if not rows:
         print(f"{resolved.name} has no layer whose kernel could be chosen")
@@ -79,11 +78,9 @@ def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) ->
     for reason, number in reasons.most_common():
         if reason is not None:
             print(f"{number} failed: {reason}")
-    fields = {"recipe": variables.recipe or resolved.name, **variables.fields, TRIALS_OF: count}
-    words = shlex.join(f"{name}={text}" for name, text in fields.items())
     print(
         f"with the measured choices these kernels take {group.gain():.2f} of their time as "
-        f"predicted; doit build {words} uses them"
+        f"predicted; doit build {resolved.arguments(**{TRIALS_OF: str(count)})} uses them"
     )
 
 

@@ -1,4 +1,4 @@
-"""What is found out about one model file, by a process of its own (see `worker`)."""
+"""What is found out about one model file, by a process of its own (`examiner_process.py`)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _say_what_is_followed(
     if UNOPTIMIZED in gives:
         shape = runtime.Shape(*importing.signature(model))
         with suppress(runtime.RefusedError):
-            peer = runtime.open_peer(importing.numerics(model), source, shape, is_default=True)
+            peer = runtime.open_runtime(importing.numerics(model), source, shape, is_default=True)
             golden = row_verdicts.golden(given, [peer.run(sample) for sample in given])
             found = row_verdicts.compared(golden, lambda sample: interpret.run(model, sample))
             row["from_default"] = found
@@ -187,7 +187,7 @@ def _of_peer(row: Row, source: bytes, model: Model, given: list[dict[str, Array]
     """Return what the framework's own runtime gives; None, and why, if it cannot be asked."""
     shape = runtime.Shape(*importing.signature(model))
     try:
-        peer = runtime.open_peer(importing.numerics(model), source, shape)
+        peer = runtime.open_runtime(importing.numerics(model), source, shape)
         row["peer"] = peer.name
         return row_verdicts.golden(given, [peer.run(sample) for sample in given])
     except (runtime.MissingError, runtime.RefusedError) as error:

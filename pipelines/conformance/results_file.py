@@ -16,7 +16,7 @@ from stages import STAGES
 TOOLS = ("apache-tvm", "numpy", "onnx", "tflite", "ai-edge-litert", "onnxruntime", "qonnx", "torch")
 
 
-class Ledger:
+class ResultsFile:
     """A file of results, found again by all that could change them."""
 
     def __init__(self, path: Path) -> None:

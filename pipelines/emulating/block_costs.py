@@ -21,7 +21,7 @@ class Cost:
     instructions: float = 0.0
     cycles: float | None = None
     in_l1: float | None = None
-    """Cycles, as if every load found its data in the first cache."""
+    """Cycles, as if every load found its data in the L1 cache."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

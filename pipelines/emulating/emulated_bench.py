@@ -35,7 +35,7 @@ def check(resolved: Resolved, variables: Variables) -> None:
         raise UserError(
             f"{resolved.name} is for {hardware.name}, of {hardware.architecture}: bench times this "
             f"machine's own processor, and emulates {' and '.join(ARCHITECTURES)}; try: "
-            f"doit bench recipe={resolved.name} hardware=host"
+            f"doit bench {resolved.arguments(hardware='host')}"
         )
     timed = [name for name in _OF_TIMES if name in given]
     if "threads" in given and "primitives" not in given:

@@ -187,6 +187,8 @@ def _merged(costs: Mapping[str, Cost]) -> Costs:
 
 @dataclass(frozen=True)
 class _File:
+    """A model file that an engine runs, and of which precision it is."""
+
     precision: str
     source: bytes
     is_same: bool

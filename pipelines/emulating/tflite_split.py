@@ -47,6 +47,8 @@ def split(source: bytes) -> list[Part]:
 
 
 class _Splitter:
+    """A file, and the names of its operators."""
+
     def __init__(self, schema: Any, source: bytes) -> None:
         self.schema = schema
         self.model = schema.ModelT.InitFromPackedBuf(source, 0)

@@ -40,6 +40,8 @@ def twin(source: bytes, exact: bool = False) -> bytes:
 
 
 class _Writer:
+    """The twin under construction: tensors and operators as they are written."""
+
     def __init__(self, graph: SourceGraph, exact: bool) -> None:
         self._graph, self._exact = graph, exact
         self._tensors: dict[str, Tensor] = {}
@@ -203,7 +205,7 @@ class _Writer:
         of = self._quantization(quantizer)
         parts = [self._tensor(name) for name in node.inputs]
         if node.attributes.get("axis") not in (1, -3) or {len(x.shape) for x in parts} != {4}:
-            raise NoTwinError(f"'{node.layer}' does not join channels of pictures")
+            raise NoTwinError(f"'{node.layer}' does not join channels of images")
         on_grid = [
             x if (x.scale, x.zero_point) == of.stated
             else self._anew(x, of, f"{node.layer}.quantize{at}")

@@ -14,7 +14,7 @@ def strides_of(windows: Windows) -> dict[str, int]:
 
 
 def padding_of(shape: Sequence[int], windows: Windows, exact: bool) -> int | None:
-    """Return how an operator on a picture [1, height, width, channels] pads by itself.
+    """Return how an operator on an image [1, height, width, channels] pads by itself.
 
     None where another operator must pad before it. TensorFlow's SAME may put a window one pixel
     off; where that must not be, `exact`, it serves only if it pads as stated.

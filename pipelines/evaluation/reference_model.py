@@ -73,7 +73,7 @@ class Reference:
         """
         from pipelines.reference_runtimes import runtime
 
-        peer = runtime.open_peer(*runtime.asked_of(source, options))
+        peer = runtime.open_runtime(*runtime.asked_of(source, options))
         return cls(peer.name, peer.run, input_name, output)
 
     def one(self, sample: Array) -> Array:

@@ -133,7 +133,7 @@ def build(plan: Plan) -> dict[str, Any]:
         found, how = _on_local(workshop)
     for item in found:
         if item.verdict == "departs":
-            since = f"`doit verify recipe={plan.recipe} passes=all` says since when"
+            since = f"`doit verify {plan.arguments} passes=all` says since when"
             beyond = left_in_float.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
@@ -200,7 +200,7 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
     outputs = workshop.load(workshop.plan.step(GOLDEN)).outputs
     if not any(array.dtype.kind == "f" for array in outputs.values()):
         raise CheckError(
-            f"{VERIFYING}: {said.text}; `doit verify recipe={workshop.plan.recipe}` says why"
+            f"{VERIFYING}: {said.text}; `doit verify {workshop.plan.arguments}` says why"
         )
     return None
 

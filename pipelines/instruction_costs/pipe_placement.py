@@ -107,7 +107,7 @@ def placed(
     return found
 
 
-def beside(pipes: Mapping[str, str], cycles: Mapping[str, float]) -> str:
+def extra_pipes(pipes: Mapping[str, str], cycles: Mapping[str, float]) -> str:
     """The pipes that a load takes beside its own, as one that fills lanes from others may, or "".
 
     `cycles` are those of its mixes with computing instructions, which run on `pipes`: with one that

@@ -60,7 +60,7 @@ def _computing(
     ]
     taken = _mixed(pairs, {**shape, **loads}, profile)
     return {
-        load: pipe_placement.beside(
+        load: pipe_placement.extra_pipes(
             pipes, {line: taken[one, line] for one, line in pairs if one == load}
         )
         for load in loads

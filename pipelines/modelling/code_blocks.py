@@ -50,7 +50,7 @@ class Block:
 
     @property
     def l1_misses(self) -> int:
-        """Lines that its loads and stores did not find in the first cache, prefetches aside."""
+        """Lines that its loads and stores did not find in the L1 cache, prefetches aside."""
         found = self.events
         return found.loads_l2 + found.stores_l2 + self.l2_misses
 

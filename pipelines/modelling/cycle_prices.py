@@ -25,7 +25,7 @@ class Priced:
 
     block: Block
     computing: float
-    """As if every load hit the first cache."""
+    """As if every load hit the L1 cache."""
     cycles: float
     """With what the block waits for and moves."""
 
@@ -77,7 +77,7 @@ def cycles(
 def rounds_of(
     codes: Sequence[bytes], core: str, architecture: str, kept: Path | None = None
 ) -> dict[bytes, float]:
-    """Cycles of one round of each block of code, every load in the first cache."""
+    """Cycles of one round of each block of code, every load in the L1 cache."""
     file = (kept or _folder()) / f"{core}-{_key(core, architecture)}.json"
     known = _known(file)
     missing = [code for code in dict.fromkeys(codes) if code.hex() not in known]

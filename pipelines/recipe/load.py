@@ -50,6 +50,7 @@ def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -
         _package(path.stem, recipe, stated) if variables else path.stem,
         _board(tree),
         _origins(recipe, tree),
+        {"recipe": name_or_path, **(variables or {})},
         tree,
     )
 

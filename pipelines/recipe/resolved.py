@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,13 @@ class Resolved:
     """The board's name, or the whole path of its file."""
     origins: Mapping[str, str]
     """Field path → 'base.yaml:7', 'command line' or 'default', for every leaf."""
+    given: Mapping[str, str]
+    """What the command line said: `recipe`, a name or a path, and the fields that it overrides."""
     _tree: Node = field(repr=False, compare=False)
+
+    def arguments(self, **more: str) -> str:
+        """Return what names it in the command that a message advises, with `more` fields."""
+        return shlex.join(f"{name}={value}" for name, value in {**self.given, **more}.items())
 
     def values(self) -> dict[str, Any]:
         """Return every leaf of the recipe as plain data, by the same paths as `origins`."""

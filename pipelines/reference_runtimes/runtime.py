@@ -41,7 +41,7 @@ Run = Callable[[Mapping[str, "Array"]], dict[str, "Array"]]
 
 
 @dataclass(frozen=True)
-class Peer:
+class ReferenceRuntime:
     """A framework's runtime with a model loaded."""
 
     name: str
@@ -51,6 +51,8 @@ class Peer:
 
 @dataclass(frozen=True)
 class _Kind:
+    """A reference runtime: what it is called, our module for it, and where it is from."""
+
     name: str
     module: str
     distribution: str
@@ -68,14 +70,16 @@ _KINDS = {
 
 
 def asked_of(source: bytes, options: ImportOptions | None = None) -> tuple[str, bytes, Shape]:
-    """Return what `open_peer` is asked for a model file: importing it says its inputs."""
+    """Return what `open_runtime` is asked for a model file: importing it says its inputs."""
     from stages import importing
 
     model = importing.run(source=source, options=options or ImportOptions())
     return importing.numerics(model), source, Shape(*importing.signature(model))
 
 
-def open_peer(numerics: str, source: bytes, shape: Shape, *, is_default: bool = False) -> Peer:
+def open_runtime(
+    numerics: str, source: bytes, shape: Shape, *, is_default: bool = False
+) -> ReferenceRuntime:
     """Return the runtime of the framework a model came from, with the model loaded.
 
     It computes what a package is to give. With `is_default`, ONNX Runtime computes what it does by
@@ -96,4 +100,4 @@ def open_peer(numerics: str, source: bytes, shape: Shape, *, is_default: bool = 
         raise MissingError(
             f"{kind.name} is not installed ({missing}); pip install -e '.[peers]'"
         ) from error
-    return Peer(f"{kind.name} {keys.tool_version(kind.distribution)}", run)
+    return ReferenceRuntime(f"{kind.name} {keys.tool_version(kind.distribution)}", run)

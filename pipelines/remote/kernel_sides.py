@@ -167,7 +167,7 @@ def _side(
 
 
 class _Memory:
-    """The bytes of all tensors while a program runs, of one picture where it is of several."""
+    """The bytes of all tensors while a program runs, of one image where it is of several."""
 
     def __init__(
         self, program: Program, inputs: Mapping[str, Array], values: Mapping[str, Any]
@@ -196,7 +196,7 @@ class _Memory:
         return [(np.ascontiguousarray(a).tobytes(), a.dtype.name) for a in self._fields(call, True)]
 
     def write(self, call: Call) -> None:
-        """Put what a call writes where later calls read it; collected tensors hold all pictures."""
+        """Put what a call writes where later calls read it; collected tensors hold all images."""
         for slot, own, whole in zip(
             call.writes, self._fields(call, True), self._fields(call, False), strict=False
         ):
@@ -207,11 +207,11 @@ class _Memory:
             )
             room[slot.offset : slot.offset + len(data)] = data
 
-    def _fields(self, call: Call, is_one_picture: bool) -> Iterator[Array]:
+    def _fields(self, call: Call, is_one_image: bool) -> Iterator[Array]:
         value = self.values[call.layer]
-        is_apart = call in self.program.calls_per_image
+        is_per_image = call in self.program.calls_per_image
         for field in value if isinstance(value, tuple) else (value,):
             array = np.asarray(field)
-            if is_one_picture and is_apart and self.program.images > 1:
+            if is_one_image and is_per_image and self.program.images > 1:
                 array = array[: len(array) // self.program.images]
             yield array

@@ -34,6 +34,8 @@ class Failed:
 
 @dataclass
 class _Given(Generic[Item]):
+    """An item that waits for a worker, and how many boards were lost with it."""
+
     item: Item
     losses: int = 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines.benchmarks.kernel_work import works
+from pipelines.benchmarks.kernel_work import work_of_layers
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import EXACTNESS
 from pipelines.builds.execution import Workshop
@@ -22,7 +22,7 @@ from pipelines.reporting import float_memory
 from pipelines.reporting.accuracy_files import LayerCosts, Rated
 from pipelines.store import keys
 from pipelines.tuning import ledger, subjects
-from pipelines.tuning.candidates import offer_of
+from pipelines.tuning.candidates import candidate_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
 from stages.kernels.packing_choices import packing_text
@@ -32,7 +32,7 @@ from stages.packaging.program.arena import plan as arena_of
 from stages.packaging.program.kernel_program import Call, Program
 from stages.packaging.program_builder import program_of
 
-BESIDE = 3
+MOST_ALTERNATIVES = 3
 """Kernels beside which a chosen one is shown."""
 
 
@@ -62,7 +62,7 @@ class LayerFacts:
     kernel: str
     packing: str | None
     order: str
-    beside: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...]
     reads: tuple[int, ...]
     """The numbers of the calls that made what it reads."""
     weight_bytes: int
@@ -147,7 +147,7 @@ def _layers(
 ) -> list[LayerFacts]:
     found = subjects.of(workshop)
     running, orders = subjects.running(workshop), subjects.orders(workshop)
-    work = works(workshop.load(workshop.plan.step("bitpacking")))
+    work = work_of_layers(workshop.load(workshop.plan.step("bitpacking")))
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
     made: dict[tuple[str, str], int] = {}
@@ -155,7 +155,7 @@ def _layers(
     for number, call in enumerate(program.calls):
         name = call.layer
         subject, kernel = found.get(name), running.get(name, "")
-        cycles, packing, beside = _chosen(subject, kernel, trials)
+        cycles, packing, alternatives = _chosen(subject, kernel, trials)
         did = work.get(name)
         layers.append(
             LayerFacts(
@@ -167,7 +167,7 @@ def _layers(
                 kernel=kernel,
                 packing=packing,
                 order=orders.get(name, ""),
-                beside=beside,
+                alternatives=alternatives,
                 reads=_makers(call, made),
                 weight_bytes=sum(
                     int(program.constants[s.name].nbytes)
@@ -192,20 +192,20 @@ def _chosen(
     subject: Subject | None, kernel: str, trials: Sequence[Trial]
 ) -> tuple[float | None, str | None, tuple[Alternative, ...]]:
     """Predicted cycles and packing of the kernel that runs, and those beside it."""
-    offer = offer_of(subject, kernel) if subject is not None else None
-    if subject is None or offer is None:
+    candidate = candidate_of(subject, kernel) if subject is not None else None
+    if subject is None or candidate is None:
         return None, None, ()
-    own = subject.workload.cycles(offer)
+    own = subject.workload.cycles(candidate)
     tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
-    beside: list[Alternative] = []
+    alternatives: list[Alternative] = []
     for other in subject.ranked():
         name = subject.kernel(other)
-        if name != subject.kernel(offer) and len(beside) < BESIDE:
+        if name != subject.kernel(candidate) and len(alternatives) < MOST_ALTERNATIVES:
             best = best_of(trial for trial in tried if trial.kernel == name)
             ratio = best.ratio if best else None
-            beside.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
-    packing = packing_text(offer.signature) if offer.signature.plan else None
-    return own, packing, tuple(beside)
+            alternatives.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
+    packing = packing_text(candidate.signature) if candidate.signature.plan else None
+    return own, packing, tuple(alternatives)
 
 
 def _precision(subject: Subject | None) -> str:

@@ -183,15 +183,15 @@ def _measured(facts: Facts) -> Iterable[str]:
 def _kernels(facts: Facts) -> Iterable[str]:
     total = sum(drawings.time_of(layer) for layer in facts.layers) or 1.0
     chosen = [layer for layer in facts.layers if layer.kernel]
-    others = [other.kernel for layer in chosen for other in layer.beside]
+    others = [other.kernel for layer in chosen for other in layer.alternatives]
     suffix = _common_end([*(layer.kernel for layer in chosen), *others])
     rows = []
     for layer in chosen:
         time = drawings.time_of(layer)
-        beside = "; ".join(
+        alternatives = "; ".join(
             f"{other.kernel.removesuffix(suffix)} {other.predicted:.2f}"
             + (f" ({other.measured:.2f} measured)" if other.measured is not None else "")
-            for other in layer.beside
+            for other in layer.alternatives
         )
         rows.append(
             [
@@ -203,7 +203,7 @@ def _kernels(facts: Facts) -> Iterable[str]:
                 f"{time / total:.1%}" if time else "",
                 "" if layer.peak_share is None else f"{layer.peak_share:.0%}",
                 f"{layer.kernel.removesuffix(suffix)} {layer.order}",
-                beside,
+                alternatives,
             ]
         )
     yield "<h2>Kernels, and beside what they were chosen</h2>"

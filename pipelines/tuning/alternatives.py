@@ -10,7 +10,7 @@ from pipelines.errors import UserError
 from pipelines.recipe.layer_patterns import is_meant
 from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
-from pipelines.tuning.candidates import as_offered
+from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of, capped_of
 from stages.kernels.packing_choices import packing_text
@@ -38,7 +38,7 @@ def check_built(workshop: Workshop, resolved: Resolved, pattern: str) -> None:
     if not workshop.is_current(workshop.plan.step("scheduling")):
         raise UserError(
             f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
-            f"run: doit build recipe={resolved.name}"
+            f"run: doit build {resolved.arguments()}"
         )
 
 
@@ -46,26 +46,26 @@ def _of_layer(
     name: str, subject: Subject, running: str, trials: list[Trial]
 ) -> Iterator[dict[str, Any]]:
     own = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
-    for offer in subject.ranked():
-        kernel = subject.kernel(offer)
+    for candidate in subject.ranked():
+        kernel = subject.kernel(candidate)
         tried = [trial for trial in own if trial.kernel == kernel]
         best = best_of(tried)
         yield {
             "layer": name,
             "kernel": kernel,
-            "algorithm": offer.algorithm,
-            "packing": packing_text(offer.signature) if offer.signature.plan else None,
-            "predicted_cycles": round(subject.workload.cycles(offer)),
+            "algorithm": candidate.algorithm,
+            "packing": packing_text(candidate.signature) if candidate.signature.plan else None,
+            "predicted_cycles": round(subject.workload.cycles(candidate)),
             "measured_seconds": best.seconds if best else _as_default(own, kernel),
             "schedule": _schedules(own, kernel, best),
             "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),
-            "chosen": kernel == as_offered(running),
+            "chosen": kernel == candidate_name(running),
         }
 
 
 def _as_default(trials: list[Trial], kernel: str) -> float | None:
     """What a kernel took where it was the one that others were measured beside."""
-    best = best_of(trial for trial in trials if as_offered(trial.against) == kernel)
+    best = best_of(trial for trial in trials if candidate_name(trial.against) == kernel)
     return best.against_seconds if best else None
 
 

@@ -67,24 +67,24 @@ class Layer:
     def rank(self, by: Ranking) -> None:
         """Have the kernels that were not tried yet in another order."""
         self.ranking = by
-        self.__dict__.pop("_offered", None)
+        self.__dict__.pop("_kernels", None)
 
     def candidates(self, count: int) -> list[Candidate]:
         """So many kernels, without the default, those first that are thought to be the fastest.
 
         What was tried already counts among them, so that a second run goes on with the first one's.
         """
-        names = [name for name in self._offered if name != self.default.kernel]
+        names = [name for name in self._kernels if name != self.default.kernel]
         tried = [name for name in names if self.is_tried(Candidate(name))]
         ordered = [*tried, *(name for name in names if name not in tried)]
-        return [Candidate(name) for name in self._taken(ordered, count)]
+        return [Candidate(name) for name in self._of_every_packing(ordered, count)]
 
     def schedules(self) -> list[Candidate]:
         """The best kernel by other loops than are predicted for it: in the other order, and in row
         blocks. Like kernels they are timed on one thread, beside the default."""
         kernel = self._best.kernel
         orders = [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
-        sizes = row_blocks(self.subject.workload, self._offered[kernel], self.hardware)
+        sizes = row_blocks(self.subject.workload, self._kernels[kernel], self.hardware)
         return [*orders, *(Candidate(kernel, ORDER, rows) for rows in sizes)]
 
     def capped(self, threads: int) -> list[Candidate]:
@@ -119,44 +119,48 @@ class Layer:
 
     def predicted(self, candidate: Candidate) -> float | None:
         """Predicted cycles of a candidate's kernel / those of the default's."""
-        found = [self._offered.get(name) for name in (candidate.kernel, self.default.kernel)]
-        cycles = [self.subject.workload.cycles(offer) for offer in found if offer is not None]
+        found = [self._kernels.get(name) for name in (candidate.kernel, self.default.kernel)]
+        cycles = [self.subject.workload.cycles(kernel) for kernel in found if kernel is not None]
         return cycles[0] / cycles[1] if len(cycles) == len(found) else None
 
     @property
     def _best(self) -> Candidate:
         """What was measured to be better than the default, or that, in the predicted order."""
         better = better_of(self.trials)
-        is_offered = better is not None and better.kernel in self._offered
-        return of_trial(better) if better and is_offered else Candidate(self.default.kernel)
+        is_candidate = better is not None and better.kernel in self._kernels
+        return of_trial(better) if better and is_candidate else Candidate(self.default.kernel)
 
     @cached_property
-    def _offered(self) -> dict[str, KernelCandidate]:
-        """Kernel → its offer, those first that are thought to be the fastest."""
-        offers = self.ranking.ordered(self.subject, self.default.kernel)
+    def _kernels(self) -> dict[str, KernelCandidate]:
+        """Kernel → the candidate of that name; those first that are thought to be the fastest."""
         named: dict[str, KernelCandidate] = {}
-        for offer in offers:
-            named.setdefault(self.subject.kernel(offer), offer)
+        for kernel in self.ranking.ordered(self.subject, self.default.kernel):
+            named.setdefault(self.subject.kernel(kernel), kernel)
         return named
 
-    def _taken(self, names: Sequence[str], count: int) -> list[str]:
-        """The first names, but of every packing of bits at least one, with half of the places at
-        most: predictions of kernels that are packed otherwise are the least certain."""
+    def _of_every_packing(self, names: Sequence[str], count: int) -> list[str]:
+        """The first `count` names, but with a kernel of every way to pack bits among them: how
+        these compare is predicted the least well.
+
+        A way that is missing gets a place from the last kernel whose own way has several. At most
+        half of the places are given away so.
+        """
         taken = list(names[:count])
         first: dict[str | None, str] = {}
         for name in names:
             first.setdefault(self._packing(name), name)
-        lacking = [name for packing, name in first.items() if packing and name not in taken]
-        for name in lacking[: count // 2]:
-            kinds = Counter(map(self._packing, taken))
-            spare = next((n for n in reversed(taken) if kinds[self._packing(n)] > 1), None)
+        missing = [name for packing, name in first.items() if packing and name not in taken]
+        for name in missing[: count // 2]:
+            packings = Counter(map(self._packing, taken))
+            spare = next((n for n in reversed(taken) if packings[self._packing(n)] > 1), None)
             if spare is not None:
-                taken[taken.index(spare) :] = [*taken[taken.index(spare) + 1 :], name]
+                taken.remove(spare)
+                taken.append(name)
         return taken
 
     def _packing(self, name: str) -> str | None:
-        """How a kernel of popcounts packs bits."""
-        signature = self._offered[name].signature
+        """How a kernel of popcounts packs bits; None for others."""
+        signature = self._kernels[name].signature
         return packing_text(signature) if signature.plan is not None else None
 
 
@@ -165,18 +169,18 @@ def of_trial(trial: Trial) -> Candidate:
     return Candidate(trial.kernel, trial.order, trial.rows, trial.threads)
 
 
-def as_offered(kernel: str) -> str:
-    """Return the name by which a kernel is offered: that its pictures are rebased is no choice.
+def candidate_name(kernel: str) -> str:
+    """Return what a kernel is called as a candidate: that its images are rebased is no choice.
 
     Bit-packing rebases whatever it can (`stages.bitpacking.rebasing`), and names what runs so.
     """
     return kernel.replace("_rebased", "")
 
 
-def offer_of(subject: Subject, kernel: str) -> KernelCandidate | None:
-    """Return the offer of a kernel that a layer runs; None if it is not among what is offered."""
-    name = as_offered(kernel)
-    return next((offer for offer in subject.ranked() if subject.kernel(offer) == name), None)
+def candidate_of(subject: Subject, kernel: str) -> KernelCandidate | None:
+    """Return the candidate that a layer runs, by its name; None if there is none of that name."""
+    name = candidate_name(kernel)
+    return next((one for one in subject.ranked() if subject.kernel(one) == name), None)
 
 
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
@@ -193,6 +197,6 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     for name, subject in found.items():
         workload = names[name]
         if count := counts.pop(workload, 0):
-            default = Candidate(as_offered(kernels[name]), orders[name])
+            default = Candidate(candidate_name(kernels[name]), orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
             yield Layer(name, count, subject, default, hardware, trials, learned)

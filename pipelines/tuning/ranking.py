@@ -49,19 +49,19 @@ class Ranking:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def ordered(self, subject: Subject, default: str) -> list[KernelCandidate]:
-        """The offers of a subject that fit, those first that are thought to take the least time
+        """The candidates of a subject that fit, those first that are thought to take the least time
         beside the `default` kernel. Equal ones stay in the predicted order."""
-        offers = subject.ranked()
+        candidates = subject.ranked()
         if not self.weights:
-            return offers
-        cycles = [subject.workload.cycles(offer) for offer in offers]
-        names = [subject.kernel(offer) for offer in offers]
+            return candidates
+        cycles = [subject.workload.cycles(candidate) for candidate in candidates]
+        names = [subject.kernel(candidate) for candidate in candidates]
         workload = subject.workload.name
         scores = [
             self.score(workload, name, default, count)
             for name, count in zip(names, cycles, strict=True)
         ]
-        return [offers[at] for at in sorted(range(len(offers)), key=scores.__getitem__)]
+        return [candidates[at] for at in sorted(range(len(candidates)), key=scores.__getitem__)]
 
     def score(self, workload: str, kernel: str, against: str, predicted: float) -> float:
         """The logarithm of the time that a kernel is thought to take beside another one, from the

@@ -19,14 +19,14 @@ from stages.options import LegalizeOptions
 def of(steps: Steps) -> dict[str, Subject]:
     """Layer → what there is to choose for it."""
     plan = steps.plan
-    offers = steps.load(plan.step("enumerating"))
+    candidates = steps.load(plan.step("enumerating"))
     model = steps.load(plan.step("quantizing"))
     data = plan.step("legalizing").options["options"]
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
     canonical = steps.load(plan.step("canonicalizing"))
-    found = bitpacking.subjects(model=canonical, options=options, offers=offers)
+    found = bitpacking.subjects(model=canonical, options=options, candidates=candidates)
     # Where the algorithm is open too, it is chosen first, of all kernels there are.
-    own = legalizing.subjects(model=model, options=options, offers=offers)
+    own = legalizing.subjects(model=model, options=options, candidates=candidates)
     is_open = {name for name, subject in own.items() if len(subject.workloads) > 1}
     return own | {name: subject for name, subject in found.items() if name not in is_open}
 

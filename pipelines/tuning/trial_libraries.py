@@ -16,7 +16,7 @@ from pipelines.remote import board_programs
 from pipelines.remote.kernel_sides import Side, sides
 from pipelines.store import keys
 from pipelines.tuning import subjects
-from pipelines.tuning.candidates import Candidate, Layer, as_offered
+from pipelines.tuning.candidates import Candidate, Layer, candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from stages.packaging.program_builder import program_of
 
@@ -105,7 +105,7 @@ class Preparing:
         library = KernelLibrary({**base_objects, **objects}, kernels, self.hardware)
         return [
             Prepared(layer, candidate, before[name], found[name], library, threads)
-            if as_offered(used[name]) == candidate.kernel
+            if candidate_name(used[name]) == candidate.kernel
             else f"the layer ran {used[name]} instead"
             for name, (layer, candidate) in wanted.items()
         ]

@@ -84,7 +84,7 @@ def checked(session: Session, number: int, side: Side, tolerance: float | None) 
 
 def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
-    methods = {offer.algorithm for offer in trial.layer.subject.candidates}
+    methods = {kernel.algorithm for kernel in trial.layer.subject.candidates}
     if "macf16" in methods:
         return max(comparison.CLOSE, departure(1))
     if "macbf16" in methods:

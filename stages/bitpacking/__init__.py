@@ -44,14 +44,16 @@ from stages.options import LegalizeOptions
 __all__ = ["check", "passes", "run", "subjects"]
 
 
-def passes(options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware) -> Passes:
+def passes(
+    options: LegalizeOptions, candidates: Table, choices: Table, hardware: Hardware
+) -> Passes:
     """The one pass there is: kernels and layouts depend on each other all over the graph."""
     return (
         PassRow(
             partial(
                 PackComposites,
                 options=options,
-                offers=offers,
+                candidates=candidates,
                 choices=choices,
                 hardware=hardware,
             ),
@@ -65,20 +67,20 @@ def run(
     *,
     model: Model,
     options: LegalizeOptions,
-    offers: Table,
+    candidates: Table,
     choices: Table,
     hardware: Hardware,
     observe: Observer | None = None,
 ) -> Model:
     """Choose a kernel for every linear layer and a layout for every edge, and pack accordingly."""
-    packed = run_passes(passes(options, offers, choices, hardware), model, observe)
+    packed = run_passes(passes(options, candidates, choices, hardware), model, observe)
     check(packed)
     return packed
 
 
-def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+def subjects(*, model: Model, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return kernel_choice.subjects(Graph(model), options, offers)
+    return kernel_choice.subjects(Graph(model), options, candidates)
 
 
 def check(model: Model) -> None:

@@ -21,7 +21,7 @@ from stages.dialect import integer, names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, stated
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import FunctionBuilder
-from stages.graph.composites import DEPTHWISE, PLAIN, POOL_KINDS
+from stages.graph.composites import DEPTHWISE, POOL_KINDS, TE
 from stages.kernels import packed_edges
 from stages.kinds import Array
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -56,7 +56,7 @@ class Composite:
         results = []
         for output, variable in zip(outputs, self.results, strict=True):
             results += self._write(self.values[returned[output]], variable)
-        is_own = self.plan is not None and self.caller.kind == PLAIN
+        is_own = self.plan is not None and self.caller.kind == TE
         kind = DEPTHWISE if is_own else self.caller.kind
         return self.builder.finish(results, {"composite": kind})
 

@@ -16,7 +16,7 @@ from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import FunctionBuilder
-from stages.graph.composites import MATRICES, PLAIN
+from stages.graph.composites import MATRICES, TE
 from stages.kernels.computed_weights import pack_matrices
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import signature_text
@@ -54,14 +54,14 @@ class Matrix:
         offset, constant = (builder.param(name, (), "int32") for name in ("p1", "p2"))
         product = builder.emit(relax.op.multiply(view, offset), "product")
         total = builder.emit(relax.op.add(product, constant), "offsets")
-        return builder.finish([total], {"composite": PLAIN})
+        return builder.finish([total], {"composite": TE})
 
     def _value(self, builder: FunctionBuilder) -> Any:
         """The weights, of the one parameter of a composite."""
         kind = self.source.ty
         value = builder.param("p0", shape_of(kind), dtype_of(kind))
         if self.order:
-            value = builder.emit(relax.op.permute_dims(value, list(self.order)), "turned")
+            value = builder.emit(relax.op.permute_dims(value, list(self.order)), "transposed")
             if shape_of(value.ty) != self.shape:
                 value = builder.emit(relax.op.reshape(value, self.shape), "matrices")
         return value

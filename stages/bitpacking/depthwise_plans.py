@@ -17,7 +17,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.dtypes import limits
 from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import PLAIN, has_own
+from stages.graph.composites import TE, has_own
 from stages.graph.sum_bounds import bounds_of_sums
 from stages.kernels import operator_names
 from stages.kernels.packed_depthwise import (
@@ -97,7 +97,7 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
 def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     """The convolution that a TE composite begins with; None where no kernel can have it."""
     inner = bindings_of(caller.function)[0]
-    is_alone = caller.kind == PLAIN and _is_depthwise(inner.value)
+    is_alone = caller.kind == TE and _is_depthwise(inner.value)
     if not is_alone or not _is_by_position(caller.function, inner):
         return None
     source, stored = (caller.actual.get(argument) for argument in inner.value.args)

@@ -42,33 +42,33 @@ _HINT = "leave algorithm out, or write mac8"
 
 
 def choose(
-    graph: Graph, options: LegalizeOptions, offers: Table, choices: Table
+    graph: Graph, options: LegalizeOptions, candidates: Table, choices: Table
 ) -> dict[Var, LinearPlan]:
     """Variable of `main` → the linear layer that gives it, and its kernel."""
     layers = layers_of(graph, options)
-    phased = in_phases(graph, layers, offers)
+    polyphase = polyphase_data(graph, layers, candidates)
     return {
-        variable: _planned(layer, subject_of(layer, offers, phased), choices)
+        variable: _planned(layer, subject_of(layer, candidates, polyphase), choices)
         for variable, layer in layers.items()
     }
 
 
-def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+def subjects(graph: Graph, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, as its data lie.
 
     Layers that legalizing has given to kernels of stored bits are not among them: for these it has
     chosen.
     """
     layers = layers_of(graph, options)
-    phased = in_phases(graph, layers, offers)
+    polyphase = polyphase_data(graph, layers, candidates)
     return {
-        one.name: subject_of(one, offers, phased)
+        one.name: subject_of(one, candidates, polyphase)
         for one in layers.values()
         if str(one.call.op.name) not in names.BIT_LINEAR
     }
 
 
-def in_phases(graph: Graph, layers: Mapping[Var, Layer], offers: Table) -> set[Var]:
+def polyphase_data(graph: Graph, layers: Mapping[Var, Layer], candidates: Table) -> set[Var]:
     """The data of linear layers whose rows are to lie in phases.
 
     Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
@@ -81,16 +81,16 @@ def in_phases(graph: Graph, layers: Mapping[Var, Layer], offers: Table) -> set[V
             is_data = layer is not None and layer.data.same_as(variable)
             only = is_data and read.count(variable) == 1
             readers.setdefault(variable, []).append(layer if only else None)
-    return {variable for variable, of in readers.items() if _gains(of, offers)}
+    return {variable for variable, of in readers.items() if _gains(of, candidates)}
 
 
-def _gains(readers: Sequence[Layer | None], offers: Table) -> bool:
+def _gains(readers: Sequence[Layer | None], candidates: Table) -> bool:
     """Whether all that read something take less time if it lies in phases."""
     mine = other = 0.0
     for layer in readers:
         if layer is None or not _is_strided(layer.call):
             return False
-        subject = subject_of(layer, offers)
+        subject = subject_of(layer, candidates)
         if (geometry := subject.workload.geometry.as_polyphase) is None:
             return False
         mine += _least(subject)
@@ -105,7 +105,7 @@ def _is_strided(call: Call) -> bool:
     return is_bytes and strides == (PHASES, PHASES)
 
 
-def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Subject:
+def subject_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ()) -> Subject:
     """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
     call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
@@ -124,34 +124,34 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Sub
         has_matrices=is_batched(call),
         is_unpadded=is_batched(call) and not is_float_product(call),
     )
-    problem, offered = _offered(layer, geometry, offers)
-    subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
+    problem, fitting = _candidates_of(layer, geometry, candidates)
+    subject = Subject((Workload(problem, geometry, outputs),), tuple(fitting))
     if is_float_product(call) or str(call.op.name) in names.BIT_LINEAR:
         return subject
     if is_batched(call):
         return min((subject, *_padded(subject)), key=_least)
-    if layer.data in phased:
+    if layer.data in polyphase:
         return _laid(subject, replace(geometry, phases=PHASES))
     return _cheapest(subject) if layer.lies_freely else subject
 
 
-def _offered(
-    layer: Layer, geometry: Geometry, offers: Table
+def _candidates_of(
+    layer: Layer, geometry: Geometry, candidates: Table
 ) -> tuple[str, Sequence[KernelCandidate]]:
     """What a layer's problem is called, and the kernels for it that the recipe leaves."""
     data = dtype_of(layer.call.args[0].ty)
     if is_float_product(layer.call):
         problem = FLOAT_PROBLEMS[data].name
-        return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
+        return problem, _of_algorithm(layer, geometry, from_table(candidates[problem]))
     bits, weights = parse(data).bits, layer.weights
     if algorithm := linear_name(layer.call).rpartition("_")[0]:
         problem = Problem.of(*operand_levels(layer.call)).name
-        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
-        return problem, _of_packing(layer, geometry, offered)
+        of_algorithm = [o for o in from_table(candidates[problem]) if o.algorithm == algorithm]
+        return problem, _of_packing(layer, geometry, of_algorithm)
     algorithms = byte_algorithms(weights, geometry.strides, layer.algorithm)
-    offered = byte_candidates(offers, bits, weights, algorithms)
+    of_bytes = byte_candidates(candidates, bits, weights, algorithms)
     problem = products_problem(bits, weight_limit_of(weights))
-    return problem, _of_algorithm(layer, geometry, offered)
+    return problem, _of_algorithm(layer, geometry, of_bytes)
 
 
 def _padded(subject: Subject) -> list[Subject]:
@@ -167,15 +167,15 @@ def _padded(subject: Subject) -> list[Subject]:
 
 
 def _of_algorithm(
-    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+    layer: Layer, geometry: Geometry, candidates: Sequence[KernelCandidate]
 ) -> Sequence[KernelCandidate]:
-    """Those offers of products that the recipe's algorithm leaves; StageError if none fits."""
+    """Those candidates of products that the recipe's algorithm leaves; StageError if none fits."""
     if attributes(layer.call).get("is_direct"):
-        return [o for o in offered if not o.signature.is_transformed]
+        return [o for o in candidates if not o.signature.is_transformed]
     if layer.algorithm is None:
-        return offered
+        return candidates
     is_wanted = layer.algorithm == "winograd"
-    found = [o for o in offered if o.signature.is_transformed == is_wanted]
+    found = [o for o in candidates if o.signature.is_transformed == is_wanted]
     if is_wanted and not any(geometry.takes(o.signature) for o in found):
         what = WINOGRADS_OF_FLOATS if is_float_product(layer.call) else WINOGRADS
         raise StageError(f"cannot choose winograd: {what}", layer=layer.name, hint=_HINT)
@@ -183,12 +183,12 @@ def _of_algorithm(
 
 
 def _of_packing(
-    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+    layer: Layer, geometry: Geometry, candidates: Sequence[KernelCandidate]
 ) -> Sequence[KernelCandidate]:
-    """Those offers of popcounts that the recipe's packing leaves; StageError if none fits."""
-    found = packed_as(offered, layer.packing)
-    if not any(geometry.takes(offer.signature) for offer in found):
-        fitting = {packing_text(o.signature) for o in offered if geometry.takes(o.signature)}
+    """Those candidates of popcounts that the recipe's packing leaves; StageError if none fits."""
+    found = packed_as(candidates, layer.packing)
+    if not any(geometry.takes(one.signature) for one in found):
+        fitting = {packing_text(o.signature) for o in candidates if geometry.takes(o.signature)}
         raise StageError(
             f"cannot pack bits so: there are kernels for {'; '.join(sorted(fitting))}",
             layer=layer.name,

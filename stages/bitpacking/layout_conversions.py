@@ -20,7 +20,7 @@ from stages.dialect import elementwise
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
-from stages.graph.composites import IMAGES, PLAIN
+from stages.graph.composites import IMAGES, TE
 from stages.nodes import Function, Var
 
 
@@ -74,12 +74,12 @@ class Conversions:
         ]
         value = _computed(fused.function, inside, builder) if fused else inside[0]
         if order:
-            value = builder.emit(relax.op.permute_dims(value, order), "turned")
+            value = builder.emit(relax.op.permute_dims(value, order), "transposed")
         if len(value.ty.shape) == 2:
             shape = (1, 1, *shape_of(value.ty))
             value = builder.emit(relax.op.reshape(value, shape), "pixels")
         written = store(builder, value, layout)
-        kind = IMAGES if is_image else PLAIN
+        kind = IMAGES if is_image else TE
         return builder.finish([written], {"composite": kind}), arguments
 
     def _origin(self, source: Var) -> tuple[Any, list[int]]:
@@ -100,7 +100,7 @@ def to_bits(stored: Var, inner: Layout, layout: Layout) -> Any:
 
 def _is_elementwise(caller: Caller) -> bool:
     """Whether a composite computes one image of bytes from others of its shape and scalars."""
-    if caller.kind != PLAIN:
+    if caller.kind != TE:
         return False
     function, outputs = caller.function, outputs_of(caller.function)
     if len(outputs) != 1 or dtype_of(outputs[0].ty) not in ("uint8", "int8"):

@@ -12,7 +12,7 @@ from stages.bitpacking.edge_layouts import nhwc
 from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
+from stages.graph.composites import TE, calls_in, has_own, is_batched, is_product
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.kinds import Array
@@ -64,7 +64,7 @@ def layers_of(graph: Graph, options: LegalizeOptions) -> dict[Var, Layer]:
     """Variable of `main` → the linear layer that gives it, if a kernel is chosen for it."""
     found = {}
     for variable, caller in graph.callers.items():
-        inner = None if caller.kind == PLAIN else _linear_in(caller)
+        inner = None if caller.kind == TE else _linear_in(caller)
         if inner is None or not _has_kernel(inner.value):
             continue
         algorithm, packing = options.algorithm_of(caller.name), options.packing_of(caller.name)

@@ -23,12 +23,12 @@ class PackComposites(Places):
         self,
         source: Model,
         options: LegalizeOptions,
-        offers: Table,
+        candidates: Table,
         choices: Table,
         hardware: Hardware,
     ) -> None:
         graph = Graph(source)
-        edges = solve(graph, choose(graph, options, offers, choices), hardware)
+        edges = solve(graph, choose(graph, options, candidates, choices), hardware)
         super().__init__(graph, edges)
         self.converts_slowly = converts_slowly(hardware)
 

@@ -25,7 +25,6 @@ from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.dtypes import is_integer, limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
 from stages.graph.bindings import bindings_of, variables_in
-from stages.graph.composites import MOVED
 from stages.graph.sum_bounds import SumBounds, bounds_of_layer
 from stages.kinds import Array
 from stages.nodes import Function, Var
@@ -89,7 +88,7 @@ def reach(variable: Var, calls: Mapping[Var, Any], tensor: Callable[[Any], Array
     if variable in calls:
         call = calls[variable]
         name = str(call.op.name)
-        if name in MOVED:
+        if name in names.REARRANGEMENTS:
             return reach(call.args[0], calls, tensor)
         if linear_name(call):
             return int(most_of(bounds_of_layer(call, tensor(call.args[1]))).max())

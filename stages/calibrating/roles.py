@@ -1,11 +1,11 @@
-"""Which float tensors of a graph get a grid of their own.
+"""Which float tensors of a graph are quantized, each with a grid of its own.
 
-Every float tensor that a layer gives is quantized, except where integers will not need it:
+All that operators compute are, except where the integer network has no such tensor:
 
-* between a product or sum and the ReLU or clip behind it, which join it;
-* inside a chain of functions of one tensor, such as hard swish, which becomes one table;
-* behind operators that only move values about: their result lies on their operand's grid;
-* results that only leave the graph, of operators that integers have no form for (softmax).
+* between a convolution, product or sum and its bias, ReLU or clip, which become one operator;
+* inside a chain of functions of one tensor, such as hard swish, which becomes one LUT;
+* behind operators that only move values (`names.MOVEMENTS`): the result lies on the operand's grid;
+* at the end of the graph, behind operators without an integer form (softmax), which stay float.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _JOINABLE = (names.CONV2D, names.MATMUL, names.ADD, names.SUBTRACT, names.MULTIP
 
 @dataclass
 class Roles:
-    """What becomes of the variables of a function."""
+    """What quantizing makes of the float variables of a function."""
 
     quantized: list[Var]
     """Variables that get a grid, in order, graph inputs first."""
     origin: dict[Var, Var]
-    """Variable that values were only moved from → the quantized variable they lie on."""
+    """Variable → the quantized variable on whose grid its values lie: itself, or where they were
+    moved from."""
     shared: dict[Var, Var]
-    """Variables that take the grid of another: operands of a concatenation take the result's."""
+    """Operand of a concatenation → the result, whose grid it takes."""
 
 
 def roles(main: Function) -> Roles:
@@ -59,7 +60,7 @@ class AssignRoles:
                 self._readers[each].append(variable)
         self._outputs = set(outputs_of(main))
         self._roots: dict[Var, Var] = {}
-        """Members of a chain of functions of one tensor → that tensor."""
+        """Result of a chain of functions of one tensor → that tensor."""
         self._joined: set[Var] = set()
 
     def decide(self) -> Roles:
@@ -77,7 +78,7 @@ class AssignRoles:
             self._roots[variable] = self._root(variable, value)
             if self._is_joined(variable, value):
                 self._joined.add(variable)
-            elif not self._is_inner(variable) and not self._only_leaves(variable, value):
+            elif not self._is_inner(variable) and not self._is_float_output(variable, value):
                 quantized.append(variable)
                 origin[variable] = variable
         return Roles(quantized, origin, self._shared(set(quantized)))
@@ -123,7 +124,7 @@ class AssignRoles:
         return variable if len(roots) != 1 or roots & self._joined else roots.pop()
 
     def _is_inner(self, variable: Var) -> bool:
-        """Whether all readers are later members of the same chain."""
+        """Whether a result is inside a chain: all its readers are functions of the same tensor."""
         root = self._roots[variable]
         if variable is root or variable in self._outputs:
             return False
@@ -132,8 +133,8 @@ class AssignRoles:
             for reader in self._readers[variable]
         )
 
-    def _only_leaves(self, variable: Var, value: Expr) -> bool:
-        """Whether an operator without an integer form gives a result that nothing computes with."""
+    def _is_float_output(self, variable: Var, value: Expr) -> bool:
+        """Whether a result of an operator without an integer form is an output alone."""
         name = str(value.op.name) if isinstance(value, Call) and isinstance(value.op, Op) else ""
         is_known = name in _JOINABLE or name in ELEMENTWISE
         readers = (self._expressions[reader] for reader in self._readers[variable])

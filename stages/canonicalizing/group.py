@@ -8,7 +8,7 @@ from math import prod
 
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.composites import PLAIN, PRODUCTS
+from stages.graph.composites import LINEAR, TE
 from stages.nodes import Function, Var, VarBinding
 
 
@@ -23,7 +23,7 @@ class Group:
     @property
     def of_levels(self) -> bool:
         """Whether it becomes a composite of levels."""
-        return self.kind not in (PLAIN, PRODUCTS)
+        return self.kind not in (TE, LINEAR)
 
     @property
     def defined(self) -> list[Var]:

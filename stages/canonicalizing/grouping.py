@@ -30,7 +30,7 @@ from stages.dialect.names import LEVEL_LINEAR, QNN_MAX_POOL2D, QNN_RESUM, QNN_SU
 from stages.dialect.reductions_te import REDUCTIONS
 from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.graph.collecting import is_collect
-from stages.graph.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
+from stages.graph.composites import LINEAR, TE, is_batched, is_product, is_reshape
 from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_pointwise_conv import near_ties
 
@@ -79,7 +79,7 @@ class _Grouping:
                 self.widened[binding.var] = binding
             elif self._is_view(binding):
                 for one in self._widenings(binding):
-                    self._place(one, self._opened(PLAIN, one))
+                    self._place(one, self._opened(TE, one))
                 self.items.append(binding)
             else:
                 self._place(binding, self._of_others(binding))
@@ -144,7 +144,7 @@ class _Grouping:
             return self._last(host)
         call = binding.value
         is_kernels = is_product(call) and (call.args[1] in self.params or is_batched(call))
-        return self._opened(PRODUCTS if is_kernels else PLAIN, binding)
+        return self._opened(LINEAR if is_kernels else TE, binding)
 
     def _host(self, binding: VarBinding) -> Group | None:
         """The composite of others that a binding may join: that of an operand nobody else reads."""
@@ -156,7 +156,7 @@ class _Grouping:
             return None
         for argument in call.args:
             group = self._ending_at(argument)
-            if group is None or (group.kind == PLAIN and WHOLE.get(name)):
+            if group is None or (group.kind == TE and WHOLE.get(name)):
                 continue  # what a table is read at must be a stored value
             if any(is_op(group.bindings[0].value, name) for name in (QNN_RESUM, near_ties.name)):
                 continue

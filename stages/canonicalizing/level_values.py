@@ -29,7 +29,6 @@ from stages.dialect.names import (
 )
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.composites import MOVED
 from stages.graph.layer_forms import is_level_layer
 from stages.kernels.signature import BLOCK
 from stages.nodes import Call, Expr, Function, Var, VarBinding
@@ -38,7 +37,7 @@ STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
 OF_LEVELS = (QNN_QUANTIZE, QNN_REQUANTIZE, QNN_SATURATE)
 """Operators that give levels and nothing else."""
-PRODUCTS = ("conv2d", "dense")
+LINEAR_ENDINGS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Where the axes of an image go whose channels are moved last, or back."""
@@ -123,10 +122,10 @@ class _Floats:
         variable, call, read = binding.var, binding.value, self._read(binding)
         if variable in self.levels:
             self.elsewhere |= read & (self.tails - self.sums)  # a quantizer takes channels last
-            if str(call.op.name).endswith(PRODUCTS):
+            if str(call.op.name).endswith(LINEAR_ENDINGS):
                 self.products.add(variable)
             return
-        is_moved = is_op(call, *MOVED)
+        is_moved = is_op(call, *names.REARRANGEMENTS)
         is_transposed = is_op(call, names.PERMUTE_DIMS)
         is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)

@@ -105,3 +105,5 @@ MOVEMENTS = frozenset(
     (*RESHAPES, PERMUTE_DIMS, STRIDED_SLICE, TAKE, BROADCAST_TO, TILE, REPEAT, FLIP, SPLIT)
 )
 """Operators that choose and move values of their first operand."""
+REARRANGEMENTS = (PERMUTE_DIMS, RESHAPE)
+"""Those movements that neither lose nor repeat a value: kernels do them as they load or store."""

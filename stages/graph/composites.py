@@ -17,9 +17,9 @@ from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.nodes import Call, Expr, Function
 
-PLAIN = "plain"
+TE = "plain"
 """The attribute `composite` of a TE composite's function, compiled from tensor expressions."""
-PRODUCTS = "products"
+LINEAR = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
 """That of a function around a depthwise convolution whose taps lie side by side."""
@@ -32,8 +32,6 @@ MATRICES = "matrices"
 
 POOL_KINDS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
-MOVED = (names.PERMUTE_DIMS, names.RESHAPE)
-"""Operators that only say where values are."""
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
 """Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,
@@ -62,7 +60,7 @@ def max_pool_of(function: Function) -> Any:
 def pad_of(function: Function) -> Any:
     """The padding with a constant that a TE composite is, whatever type it gives; else None."""
     calls = calls_in(function)
-    if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], names.PAD):
+    if str(function.attrs["composite"]) != TE or not is_op(calls[0], names.PAD):
         return None
     is_constant = str(calls[0].attrs.pad_mode) == "constant"
     is_alone = len(outputs_of(function)) == 1 and (
@@ -83,7 +81,7 @@ def is_reshape(expr: Expr) -> bool:
 
 def is_of_levels(function: Function) -> bool:
     """Whether a composite is one of levels, not of bytes with their own arithmetic or floats."""
-    return str(function.attrs["composite"]) not in (PLAIN, PRODUCTS)
+    return str(function.attrs["composite"]) not in (TE, LINEAR)
 
 
 def has_own(call: Call) -> bool:

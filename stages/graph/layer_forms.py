@@ -95,7 +95,7 @@ def obstacle_to_bits(call: Call, weight: Array | None) -> str | None:
     if not has_kernel_form(call):
         return "its windows have gaps, or its sums 64 bits"
     if shape_of(call.ty)[0] != 1:  # planes are of one image
-        return "it computes several pictures at once"
+        return "it computes several images at once"
     return None
 
 

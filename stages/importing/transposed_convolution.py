@@ -146,7 +146,7 @@ class TransposedConvolution:
             s, t = self.rows.stride, self.columns.stride
             units = channels // (self.groups * self.count)
             split = emit(relax.op.reshape(value, (n, h, w, self.groups, s, t, units)), "apart")
-            ordered = emit(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3, 6]), "turned")
+            ordered = emit(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3, 6]), "transposed")
             value = emit(
                 relax.op.reshape(ordered, (n, h * s, w * t, self.groups * units)), "pixels"
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hw.isa import Instruction, Vector
 
-NEAREST, SECOND = 3, 2
+L1_CACHE, L2_CACHE = 3, 2
 """Caches, as `llvm.prefetch` numbers them."""
 
 
@@ -124,7 +124,7 @@ class FunctionText:
         self.do(f"store {kind} {value}, ptr {target}, align {align}")
 
     def prefetch(self, place: str, cache: int) -> None:
-        """Bring the line at a place into a cache, NEAREST or SECOND; any address may be given."""
+        """Bring the line at a place into L1_CACHE or L2_CACHE; any address may be given."""
         self.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
         self.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {cache}, i32 1)")
 

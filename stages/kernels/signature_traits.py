@@ -186,8 +186,8 @@ class SignatureTraits:
     @property
     def activation_bytes(self) -> int:
         """Bytes that are stored of activations for a word of the window, of all planes."""
-        apart = self.stored is not None and not self.inner
-        return self.stored_bytes * (self.stored.words if apart and self.stored else 1)
+        is_planar = self.stored is not None and not self.inner
+        return self.stored_bytes * (self.stored.words if is_planar and self.stored else 1)
 
     @property
     def weight_planes(self) -> int:

@@ -143,7 +143,7 @@ def raw_planes(bits: int) -> tuple[int, ...]:
     )
 
 
-def plain_plan(
+def digit_plan(
     op: Literal["and", "xor"], activation_bits: int, weight_bits: int, encoding: Encoding
 ) -> TermPlan:
     """One popcount per pair of binary digits.

@@ -15,7 +15,7 @@ LINE = 32
 BEHIND = 2
 """Elements behind a window that a kernel may read, though it uses none, or as many as its step."""
 MOST_BYTES = 1 << 16
-"""Of the windows of a tile: more would not stay in the nearest caches."""
+"""Of the windows of a tile: more would not stay in the L1 and L2 caches."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Widened:
 
     @property
     def stays_near(self) -> bool:
-        """Whether the nearest caches hold them, of two bytes each."""
+        """Whether the L1 and L2 caches hold them, of two bytes each."""
         return 2 * self.size <= MOST_BYTES
 
 

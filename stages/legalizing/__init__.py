@@ -3,8 +3,8 @@
 Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
 `lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
 as int8 numerators, without zero point), or is left to loops. Which one is a function of the layer's
-precision and shape (`stages/graph/layer_forms.py`) and of what the synthesis engine offers on the
-core; the recipe may say otherwise, for any model.
+precision and shape (`stages/graph/layer_forms.py`) and of the kernels that enumeration finds for
+the core; the recipe may say otherwise, for any model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMED = (*names.INTEGER_LINEAR, *names.FLOAT_LINEAR, names.QNN_BATCH_DENSE)
 
 
 def passes(
-    model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
+    model: Model, options: LegalizeOptions, candidates: Table, choices: Table, hardware: Hardware
 ) -> Passes:
     """The one pass there is; StageError for a pattern without a match or a bad override."""
     return (
@@ -42,7 +42,7 @@ def passes(
             partial(
                 LegalizeProducts,
                 overrides=overrides_of(model, options),
-                offers=offers,
+                candidates=candidates,
                 choices=choices,
                 hardware=hardware,
             ),
@@ -56,19 +56,19 @@ def run(
     *,
     model: Model,
     options: LegalizeOptions,
-    offers: Table,
+    candidates: Table,
     choices: Table,
     hardware: Hardware,
     observe: Observer | None = None,
 ) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
-    rows = passes(model, options, offers, choices, hardware)
+    rows = passes(model, options, candidates, choices, hardware)
     result = run_passes(rows, model, observe)
     check(result)
     return result
 
 
-def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+def subjects(*, model: Model, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, the algorithm included, where a kernel takes it."""
     overrides = overrides_of(model, options)
     found = {}
@@ -79,7 +79,7 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
                 continue
             name = str(binding.var.name)
             layer, packing = layer_of(binding, weight), options.packing_of(name)
-            found[name] = subject(layer, overrides.get(name), packing, offers)
+            found[name] = subject(layer, overrides.get(name), packing, candidates)
     return found
 
 

@@ -98,9 +98,9 @@ class Layer:
         """What it is called where kernels for a problem are chosen."""
         return Workload(problem, self.geometry, self.weight.shape[0])
 
-    def offered(self, offers: Table) -> list[KernelCandidate]:
+    def storable_candidates(self, candidates: Table) -> list[KernelCandidate]:
         """The kernels there are for its product."""
-        return storable(from_table(offers[self.problem.name]), self.numerators)
+        return storable(from_table(candidates[self.problem.name]), self.numerators)
 
     @property
     def numerators(self) -> Array:
@@ -123,16 +123,16 @@ def layer_of(binding: VarBinding, weight: Array) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width), obstacle)
 
 
-def choose(layer: Layer, wanted: Method | None, offers: Table, choices: Table) -> Method:
+def choose(layer: Layer, wanted: Method | None, candidates: Table, choices: Table) -> Method:
     """The recipe's override where there is one, else the algorithm of the kernel picked."""
     if wanted in ON_BITS and layer.obstacle:
         raise impossible(layer.name, wanted, layer.obstacle)
     if wanted in ON_BYTES or layer.obstacle:
         return "mac8"
-    offered = layer.offered(offers)
+    storable_ones = layer.storable_candidates(candidates)
     if wanted is None:
-        return _way(pick(offered, layer.workload(layer.problem.name), choices))
-    if not any(offer.algorithm == wanted for offer in offered):
+        return _method(pick(storable_ones, layer.workload(layer.problem.name), choices))
+    if not any(one.algorithm == wanted for one in storable_ones):
         raise StageError(
             f"cannot {ON_BITS[wanted]}: the instruction set has no kernel for it",
             layer=layer.name,
@@ -149,7 +149,7 @@ def impossible(
     return StageError(f"cannot {what}: {obstacle}", layer=layer, hint="use algorithm: mac8")
 
 
-def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
+def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
     Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
@@ -159,71 +159,71 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     if any(layer.obstacle for layer in readers):
         return None
     workloads = [layer.workload(layer.problem.name) for layer in readers]
-    offered = [layer.offered(offers) for layer in readers]
-    costs = list(map(_costs, workloads, offered))
+    of_layers = [layer.storable_candidates(candidates) for layer in readers]
+    costs = list(map(_costs, workloads, of_layers))
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if len(set(own)) == 1:
         return None
     alone = sum(min(cost.values()) for cost in costs)
     if "lookup" in own:
-        alone += readers[0].table_lines * _table_line(readers[0], offered[0])
+        alone += readers[0].table_lines * _table_line(readers[0], of_layers[0])
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
         "mac8" in totals
-        and (phased := _in_phases(workloads, offered)) < POLYPHASE_GAIN * totals["mac8"]
+        and (polyphase := _polyphase_cycles(workloads, of_layers)) < POLYPHASE_GAIN * totals["mac8"]
     ):
-        totals["mac8"] = phased
+        totals["mac8"] = polyphase
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
 
 
-def _table_line(layer: Layer, offers: Sequence[KernelCandidate]) -> float:
+def _table_line(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
     """Cycles for 64 bytes of tables; those that the L2 cache does not hold go to memory, and
     come from there."""
-    is_far = any(layer.table_lines * LINE > offer.l2_bytes for offer in offers)
+    is_far = any(layer.table_lines * LINE > candidate.l2_bytes for candidate in candidates)
     return TABLE_LINE + is_far * 2 * max(
-        (offer.memory_line_cycles for offer in offers), default=0.0
+        (candidate.memory_line_cycles for candidate in candidates), default=0.0
     )
 
 
-def _in_phases(
-    workloads: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]
+def _polyphase_cycles(
+    workloads: Sequence[Workload], of_layers: Sequence[Sequence[KernelCandidate]]
 ) -> float:
     """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""
     total = 0.0
-    for work, offers in zip(workloads, offered, strict=True):
+    for work, candidates in zip(workloads, of_layers, strict=True):
         if (geometry := work.geometry.as_polyphase) is None:
             return inf
-        total += _costs(replace(work, geometry=geometry), offers).get("mac8", inf)
+        total += _costs(replace(work, geometry=geometry), candidates).get("mac8", inf)
     return total
 
 
-def _costs(work: Workload, offers: Sequence[KernelCandidate]) -> dict[Method, float]:
+def _costs(work: Workload, candidates: Sequence[KernelCandidate]) -> dict[Method, float]:
     """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
     costs = dict[Method, float]()
-    for offer in offers:
-        if work.geometry.takes(offer.signature):
-            cost, way = work.cycles(offer), _way(offer)
-            costs[way] = min(cost, costs.get(way, cost))
+    for candidate in candidates:
+        if work.geometry.takes(candidate.signature):
+            cost, method = work.cycles(candidate), _method(candidate)
+            costs[method] = min(cost, costs.get(method, cost))
     return costs
 
 
-def _way(offer: KernelCandidate) -> Method:
-    """What legalizing calls an offer's algorithm: on bytes it is one."""
-    return "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
+def _method(candidate: KernelCandidate) -> Method:
+    """What legalizing calls a candidate's algorithm: on bytes it is one."""
+    return "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
 
 
 def subject(
-    layer: Layer, wanted: Algorithm | None, packing: Packing | None, offers: Table
+    layer: Layer, wanted: Algorithm | None, packing: Packing | None, candidates: Table
 ) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.levels[0].bits, layer.weight_limit))
     if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
-        offered = byte_candidates(offers, layer.levels[0].bits, layer.numerators, algorithms)
-        return Subject((products,), tuple(offered))
-    offered = layer.offered(offers)
-    allowed = [offer for offer in offered if wanted in (None, offer.algorithm)]
+        of_bytes = byte_candidates(candidates, layer.levels[0].bits, layer.numerators, algorithms)
+        return Subject((products,), tuple(of_bytes))
+    storable_ones = layer.storable_candidates(candidates)
+    allowed = [one for one in storable_ones if wanted in (None, one.algorithm)]
     allowed = packed_as(allowed, packing)
     return Subject((layer.workload(layer.problem.name), products), tuple(allowed))

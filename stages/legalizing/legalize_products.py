@@ -27,7 +27,7 @@ from stages.dialect.padding import Padding
 from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import MOVED, has_own, is_linear
+from stages.graph.composites import has_own, is_linear
 from stages.graph.layer_forms import (
     ON_ITS_OWN,
     fits_bytes,
@@ -61,12 +61,12 @@ class LegalizeProducts(Pass):
         self,
         source: Model,
         overrides: Mapping[str, Algorithm],
-        offers: Table,
+        candidates: Table,
         choices: Table,
         hardware: Hardware,
     ) -> None:
         super().__init__(source)
-        self.offers, self.choices = offers, choices
+        self.candidates, self.choices = candidates, choices
         self.wanted: dict[str, Method] = {**overrides, **self._shared(overrides)}
         """Layer → the algorithm that it must have."""
         self.divides_by_products = hardware.architecture in ARM
@@ -113,7 +113,7 @@ class LegalizeProducts(Pass):
         These want them unsigned, which is done in front of that, where they are computed.
         """
         call, readers = binding.value, [b.value for b in self.readers.get(binding.var, [])]
-        if not is_op(call, *MOVED) or dtype_of(call.ty) != "int8":
+        if not is_op(call, *names.REARRANGEMENTS) or dtype_of(call.ty) != "int8":
             return False
         is_inside = binding.var not in outputs_of(self.main) and bool(readers)
         return is_inside and all(map(self._takes_bytes, readers))
@@ -134,7 +134,7 @@ class LegalizeProducts(Pass):
                     readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
         found: dict[str, Method] = {}
         for layers in readers.values():
-            if len(layers) > 1 and (algorithm := shared(layers, self.offers)):
+            if len(layers) > 1 and (algorithm := shared(layers, self.candidates)):
                 found |= {layer.name: algorithm for layer in layers}
         return found
 
@@ -146,7 +146,7 @@ class LegalizeProducts(Pass):
         form = form_of(call, weight)
         if form in ("bytes", "spread") and weight is not None:
             layer = layer_of(binding, weight)
-            algorithm = choose(layer, wanted, self.offers, self.choices)
+            algorithm = choose(layer, wanted, self.candidates, self.choices)
             if algorithm != "mac8":
                 build = BUILDERS[algorithm, is_op(call, names.QNN_CONV2D)]
                 return build(*map(self.read, call.args), **attributes(call))
@@ -171,11 +171,11 @@ class LegalizeProducts(Pass):
             raise StageError(
                 "the weights do not fit 8 bits with their zero point", layer=layer.name
             )
-        levels = layer.numerators.astype(np.int8 if fits else np.int16)
+        numerators = layer.numerators.astype(np.int8 if fits else np.int16)
         if form_of(call, layer.weight) == "spread":
-            levels, attrs["groups"] = dense(levels, attrs["groups"]), 1
+            numerators, attrs["groups"] = dense(numerators, attrs["groups"]), 1
         attrs["weight_zero_point"] = AT_ZERO
-        tensor = self.builder.tensor(str(call.args[1].name), levels)
+        tensor = self.builder.tensor(str(call.args[1].name), numerators)
         build = integer.conv2d if is_op(call, names.QNN_CONV2D) else integer.dense
         return build(data, tensor, **attrs)
 
@@ -207,9 +207,9 @@ class LegalizeProducts(Pass):
             if padded is None:  # what surrounds the image has no stored value
                 return None
             data = padded
-        levels = weight.astype(np.int64) - stored.whole
-        sums = levels.reshape(len(levels), -1).sum(axis=1)
-        is_folded = bool(offset) and self._fits(levels, dtype_of(data.ty), dtype)
+        numerators = weight.astype(np.int64) - stored.whole
+        sums = numerators.reshape(len(numerators), -1).sum(axis=1)
+        is_folded = bool(offset) and self._fits(numerators, dtype_of(data.ty), dtype)
         kept = {
             "data_zero_point": 0 if is_folded else offset,
             "weight_zero_point": stored,
@@ -229,10 +229,11 @@ class LegalizeProducts(Pass):
         self._bias(binding, -offset * sums)
         return None
 
-    def _fits(self, levels: Array, data_dtype: str, dtype: str) -> bool:
+    def _fits(self, numerators: Array, data_dtype: str, dtype: str) -> bool:
         """Whether sums of stored activations, zero point included, stay within the accumulator."""
         largest = max(abs(np.iinfo(data_dtype).min), np.iinfo(data_dtype).max)
-        bound = int(np.abs(levels).reshape(len(levels), -1).sum(axis=1).max(initial=0)) * largest
+        rows = np.abs(numerators).reshape(len(numerators), -1)
+        bound = int(rows.sum(axis=1).max(initial=0)) * largest
         return 2 * bound <= np.iinfo(dtype).max
 
     def _padded(self, data: Var, padding: Padding, zero_point: ZeroPoint, name: str) -> Var | None:

@@ -42,7 +42,7 @@ def reduced(data: Expr, axes: Sequence[int], keepdims: bool, emit: Emit, name: s
         steps = [((rows * columns, extents[2], 1), "vectors"), ((1, rows, columns), "one by one")]
     else:
         if kept and kept[-1] > min(axes):
-            data = emit(relax.op.permute_dims(data, [*kept, *axes]), f"{name}.turned")
+            data = emit(relax.op.permute_dims(data, [*kept, *axes]), f"{name}.transposed")
         outer = prod(shape[axis] for axis in kept)
         steps = [((outer, prod(shape) // outer, 1), "one by one")]
     for view, order in steps:

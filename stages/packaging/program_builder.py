@@ -16,7 +16,7 @@ from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, output_names, outputs_of, quantization_of
 from stages.graph.collecting import images_of, is_collect, together
-from stages.graph.composites import PLAIN, is_reshape
+from stages.graph.composites import TE, is_reshape
 from stages.kinds import Model, Table
 from stages.nodes import Expr, Function, GlobalVar, TensorType, Var, VarBinding
 from stages.packaging.compiling.kernel_objects import (
@@ -248,7 +248,7 @@ class ProgramBuilder:
 
 def _signatures(function: Function, with_tiles: bool) -> list[str]:
     """The micro-kernels of a composite, by name."""
-    if str(function.attrs["composite"]) == PLAIN:
+    if str(function.attrs["composite"]) == TE:
         return []
     composite = Composite(function, with_tiles)
     return [composite.signature.name] if composite.is_convolution else []

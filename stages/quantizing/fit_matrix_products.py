@@ -26,7 +26,6 @@ from stages.dialect import batch_matmul, integer, names
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import MOVED
 from stages.graph.passes import Pass
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.rebase import SHIFT, rebase
@@ -87,7 +86,7 @@ class FitMatrixProducts(Pass):
         """Bytes less a zero point that a variable is, moved about or not; None if it is none."""
         moves = []
         call: Any = self.calls.get(variable)
-        while is_op(call, *MOVED) or _is_idle(call):
+        while is_op(call, *names.REARRANGEMENTS) or _is_idle(call):
             if not _is_idle(call):
                 moves.append(call)
             call = self.calls.get(call.args[0])
@@ -204,7 +203,7 @@ class FitMatrixProducts(Pass):
         """Emit a right operand [..., K, N] as weights [N, O, K]."""
         *outer, depth, columns = shape_of(right.ty)
         order = [*range(len(outer)), len(outer) + 1, len(outer)]
-        transposed = self.builder.emit(relax.op.permute_dims(right, order), f"{name}.turned")
+        transposed = self.builder.emit(relax.op.permute_dims(right, order), f"{name}.transposed")
         view = relax.op.reshape(transposed, (prod(outer), columns, depth))
         return self.builder.emit(view, f"{name}.columns")
 

@@ -45,14 +45,14 @@ ROUNDING = {
 }
 """QONNX's rounding modes that are operators."""
 
-MOVES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "concat", "expand_dims", "flatten", "flip", "permute_dims", "reshape", "squeeze",
-        "strided_slice",
-    )
-)  # fmt: skip
-"""Operators whose results are values that they read."""
+ON_OPERANDS_GRID = names.RESHAPES | {
+    names.CONCAT,
+    names.FLIP,
+    names.PERMUTE_DIMS,
+    names.STRIDED_SLICE,
+}
+"""Operators whose results are said to lie on the grid of what they read. Of `names.MOVEMENTS` those
+that stand between quantizers; what others move is a float without a grid."""
 
 
 class FloatFallback:
@@ -204,7 +204,7 @@ class FloatFallback:
     def _quantization(self, call: Call) -> Quantization | None:
         """What the values of a result are that are levels, moved about."""
         is_padding = is_op(call, names.PAD)
-        if str(call.op.name) not in MOVES and not is_padding:
+        if str(call.op.name) not in ON_OPERANDS_GRID and not is_padding:
             return None
         found = [self.context.quantization(variable) for variable in variables_in(call)]
         total = found[0]

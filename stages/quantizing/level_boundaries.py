@@ -71,7 +71,7 @@ def resummed(
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
     ends = {"low": boundaries.levels.low, "high": boundaries.levels.high}
     call = resum(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
-    return builder.emit(call, f"{name}.settled")
+    return builder.emit(call, f"{name}.resummed")
 
 
 def bounds_of(weight: Array, steps: Steps, boundaries: Quantization) -> Bounds | None:

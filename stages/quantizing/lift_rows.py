@@ -121,10 +121,10 @@ class LiftRows(Pass):
         shape = _image(shape_of(variable.ty))
         if variable in self.constants:
             value = np.reshape(self.constants[variable], shape)
-            return self.builder.tensor(f"{variable.name}.picture", value)
+            return self.builder.tensor(f"{variable.name}.image", value)
         if variable not in self._images:
             call = relax.op.reshape(self.read(variable), shape)
-            self._images[variable] = self.builder.emit(call, f"{variable.name}.picture")
+            self._images[variable] = self.builder.emit(call, f"{variable.name}.image")
         return self._images[variable]
 
     def _opened(self, binding: VarBinding) -> Expr:

@@ -42,7 +42,7 @@ class Load:
     """Which pointer it is at; words at one pointer are loaded one after the other."""
     offset: int
     bytes: int
-    apart: int = 0
+    distance: int = 0
     """Bytes from a word to the next one at its pointer."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hw.isa import Isa, Vector
 from stages.kernels.families import BytePairs
-from stages.kernels.llvm import NEAREST, SECOND, FunctionText
+from stages.kernels.llvm import L1_CACHE, L2_CACHE, FunctionText
 from stages.kernels.lut import ENTRIES
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import KernelSignature
@@ -250,10 +250,10 @@ class Operands:
             pointer = code.pointer("%weights", self.times(word, size))
             for line in range(0, size, CACHE_LINE):
                 ahead = AHEAD * max(size, CACHE_LINE) + line
-                code.prefetch(code.pointer(pointer, str(ahead)), NEAREST)
+                code.prefetch(code.pointer(pointer, str(ahead)), L1_CACHE)
         for moved in range(0, self.signature.step, SHARES):
             at = code.let(f"add nuw nsw i64 {word}, {moved}") if moved else word
-            code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), SECOND)
+            code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), L2_CACHE)
 
     def moved(self, pointer: str, stride: str, count: int) -> str:
         """A pointer moved by so many times a stride."""

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
-from stages.kernels.terms import Op, Term, TermPlan, plain_plan, products, raw_planes
+from stages.kernels.terms import Op, Term, TermPlan, digit_plan, products, raw_planes
 from stages.layer_options import Encoding
 from stages.synthesizing.interaction import completed
 from stages.synthesizing.term_search import (
@@ -37,7 +37,7 @@ ALTERNATIVES = 8
 @cache
 def discovered(activation_bits: int, weight_bits: int) -> tuple[TermPlan, ...]:
     """The plans with the fewest popcounts found for unipolar weights, the cheapest first."""
-    found = [plain_plan("and", activation_bits, weight_bits, "unipolar")]
+    found = [digit_plan("and", activation_bits, weight_bits, "unipolar")]
     found += _composed(activation_bits, weight_bits)
     fewest = min(len(plan.terms) for plan in found)
     found += _direct(activation_bits, weight_bits, min(fewest - 1, DIRECT_TERMS))
@@ -58,7 +58,7 @@ def plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> list[Te
 def _plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> tuple[TermPlan, ...]:
     # Of bipolar weights the exclusive or needs no activation sums, and the and would.
     op: Literal["and", "xor"] = "xor" if encoding == "bipolar" else "and"
-    plain = plain_plan(op, activation_bits, weight_bits, encoding)
+    plain = digit_plan(op, activation_bits, weight_bits, encoding)
     found = [
         retargeted(plan, encoding)
         for plan in discovered(activation_bits, weight_bits)

@@ -73,7 +73,7 @@ class Loop(LoopSchedule):
     @property
     def strides(self) -> list[int]:
         """Bytes from word to word, where these do not lie one behind the other."""
-        far = {x.apart for x in self.loads.values() if x.is_word and x.apart != x.bytes}
+        far = {x.distance for x in self.loads.values() if x.is_word and x.distance != x.bytes}
         assert len(far) <= 1, "words of one tensor are equally far apart"
         return [*far]
 
@@ -104,7 +104,7 @@ class Loop(LoopSchedule):
         offset = load.offset + iteration * self.step_bytes.get(load.pointer, 0)
         if paired.kind == "word":
             lanes = ARRANGEMENTS[load.bytes]
-            is_near = load.apart == load.bytes
+            is_near = load.distance == load.bytes
             moved = f"#{load.bytes}" if is_near else f"${self.first_stride}"
             yield f"ld1r {{{register}.{lanes}}}, [{pointer}], {moved}"
         elif paired.kind == "low":

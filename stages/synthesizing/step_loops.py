@@ -23,9 +23,9 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
         operand, (part, place) = name[0], (int(x) for x in name[1:].split("."))
         plane, number = divmod(part, step)
         if operand == "a":
-            apart = size * signature.word_bytes // WORD_BYTES
-            loads[name] = Load(f"a{plane}.{place}", number * apart, size, apart)
-            iterations[f"a{plane}.{place}"] = step * apart
+            distance = size * signature.word_bytes // WORD_BYTES
+            loads[name] = Load(f"a{plane}.{place}", number * distance, size, distance)
+            iterations[f"a{plane}.{place}"] = step * distance
         elif operand == "w":
             couple, word = divmod(number, COUPLE)
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes

@@ -36,7 +36,7 @@ class WindowSurvey:
 
     best: KernelCandidate
     """The cheapest popcount kernel."""
-    plain: KernelCandidate
+    by_digits: KernelCandidate
     """The cheapest with one popcount a pair of digits."""
     products: KernelCandidate
     """The cheapest of 8-bit products."""
@@ -66,14 +66,14 @@ def window_survey(problem: Problem, hardware: Hardware) -> WindowSurvey:
     """The candidates of a problem, and the proof of the best."""
     candidates, synthesis = _timed(lambda: candidates_for(problem, hardware, TILES))
     popcounts = [candidate for candidate in candidates if candidate.signature.plan is not None]
-    plain = [candidate for candidate in popcounts if _is_plain(candidate.signature.plan)]
+    by_digits = [candidate for candidate in popcounts if _is_by_digits(candidate.signature.plan)]
     isa, best = isa_of(hardware), popcounts[0]
     _, proof = _timed(lambda: prove(best.signature, isa, body_of(best.signature, isa)))
     products = next(candidate for candidate in candidates if candidate.algorithm == "mac8")
     lookup = next(
         (candidate for candidate in candidates if candidate.signature.lut is not None), None
     )
-    return WindowSurvey(best, plain[0], products, lookup, synthesis, proof)
+    return WindowSurvey(best, by_digits[0], products, lookup, synthesis, proof)
 
 
 def full_reduction_survey(
@@ -121,7 +121,7 @@ def _form(part: Part, isa: Isa) -> Instruction:
     return isa.parts.get(part) or isa.halves[part]
 
 
-def _is_plain(plan: TermPlan | None) -> bool:
+def _is_by_digits(plan: TermPlan | None) -> bool:
     return plan is not None and {term.op for term in plan.terms} <= {"and", "xor"}
 
 

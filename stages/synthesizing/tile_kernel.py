@@ -1,13 +1,17 @@
-"""A kernel of matrix tiles (AMX), made of parts: something else may stand between products.
+"""A kernel of matrix tiles (AMX), in parts, between which a composite may do something else.
 
-`name_beginM()` clears the sums of the M-th register of pixels, `name_fromM(begin)` has them begin
-with integers [channels] instead, `name_endM(sums)` stores them, and
-`name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a step of row `ky` of
-the window. `name_awake()` stands in every step that nothing else does.
+Each part is a function of its own; a step is a turn of the loop over a window's row `ky`:
 
-Weights that are stored in fewer bits are bytes in memory, of a few steps at a time, before they are
-loaded: `later` is where (`RING_BYTES`). Those of the first steps are made by `name_ready`, of the
-parameters of a product, and those of a later step between the products of each.
+* `name_beginM()` clears the sums of the M-th register of pixels, `name_fromM(begin)` has them
+  begin with the bias, integers [channels];
+* `name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a step;
+* `name_endM(sums)` stores the sums;
+* `name_awake()` stands in every step in which nothing else is done (`FLOAT_ADD`).
+
+Weights that are stored in fewer bits are expanded to bytes in memory before registers load them:
+into a ring of `RING_BYTES`, to which `later` points then. `name_ready`, of the parameters of a
+product, expands those of the first steps, and the products of a step those of a step to come. Where
+nothing is expanded, `later` points to the weights to prefetch.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from hw.isa import Isa, tile_registers
 from hw.isa.gfni import REGISTER
 from stages.kernels.kernel_candidates import LINE
-from stages.kernels.llvm import NEAREST, SECOND, FunctionText
+from stages.kernels.llvm import L1_CACHE, L2_CACHE, FunctionText
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature
 from stages.synthesizing.bias_preload import PRELOAD
@@ -24,16 +28,15 @@ from stages.synthesizing.operands import row_start
 from stages.synthesizing.tile_body import shape_of
 from stages.synthesizing.weight_expansion import load_expanded
 
-AWAKE = 'call float asm sideeffect "vaddss $1, $1, $0", "=x,x"(float 0.0)'
+FLOAT_ADD = 'call float asm sideeffect "vaddss $1, $1, $0", "=x,x"(float 0.0)'
 """A sum of floats that nobody reads. On a Xeon, kernels that store tiles and leave the unit of
 float products idle took 1.25 of the time where weights come from the L2 cache, in plain C as
 well; one such instruction every 64 cycles, of any width, ends that."""
-AHEAD = 4096
-"""Bytes between the weights that are read and those that are fetched, where each is read once: of
-2 to 6 KiB these took the least time, 0.75 of that without."""
-MADE_AHEAD = 2
-"""Steps between the weights that are loaded and those that are made bytes: what was stored a moment
-ago would have to be waited for."""
+PREFETCH_BYTES = 4096
+"""How far weights are prefetched ahead of those that are read, where each is read once: of 2 to
+6 KiB these took the least time, 0.75 of that without."""
+EXPAND_STEPS = 2
+"""How many steps ahead weights are expanded: a load of what was just stored would have to wait."""
 
 
 class TileKernel:
@@ -58,20 +61,22 @@ class TileKernel:
         pointers = [p for p in parameters if p.startswith("ptr") and "%sums" not in p]
         numbers = [p for p in parameters if p.startswith("i64")]
         given = (*pointers, "i64 %ky", "i64 %step", *numbers)
-        registers, begins = range(self.shape.count), self.signature.preloads_bias
+        registers, preloads = range(self.shape.count), self.signature.preloads_bias
         parts = (
             self._awake(),
-            *(self._begin(m) for m in registers),
-            *(self._from(m) for m in registers if begins),
-            *([self._ready(given)] if self.signature.code else []),
+            *(self._begin_with_zeros(m) for m in registers),
+            *(self._begin_with_bias(m) for m in registers if preloads),
+            *([self._expand_first(given)] if self.signature.code else []),
             *self._products(given),
             *(self._end(m) for m in registers),
-            self._whole(parameters, given, "begin", ""),
-            *([self._whole((*parameters, PRELOAD), given, "from", "ptr %begin")] if begins else []),
+            self._all_parts(parameters, given, "begin", ""),
         )
+        if preloads:
+            with_bias = (*parameters, PRELOAD)
+            parts = (*parts, self._all_parts(with_bias, given, "from", "ptr %begin"))
         return "\n".join(parts), list(self.declarations)
 
-    def _whole(
+    def _all_parts(
         self, parameters: tuple[str, ...], given: tuple[str, ...], first: str, begin: str
     ) -> str:
         """All parts, one after the other."""
@@ -106,13 +111,13 @@ class TileKernel:
         self.declarations.update(code.declarations)
         return code.function(self.signature.name + part, parameters)
 
-    def _begin(self, m: int) -> str:
+    def _begin_with_zeros(self, m: int) -> str:
         code = FunctionText()
         for n in range(self.shape.columns):
             self._call(code, "tilezero", f"i8 {self.numbers[f'c{m}.{n}']}", "i8 immarg")
         return self._function(code, f"_begin{m}", ())
 
-    def _from(self, m: int) -> str:
+    def _begin_with_bias(self, m: int) -> str:
         code = FunctionText()
         for n in range(self.shape.columns):
             place = code.pointer("%begin", str(n * tile_registers.ROW_BYTES))
@@ -121,7 +126,7 @@ class TileKernel:
 
     def _awake(self) -> str:
         code = FunctionText()
-        code.do(AWAKE)
+        code.do(FLOAT_ADD)
         return self._function(code, "_awake", ())
 
     def _end(self, m: int) -> str:
@@ -154,7 +159,7 @@ class TileKernel:
             if self.signature.code is not None:
                 words, parts = self.signature.step, len(self.program.steps)
                 share = range(number * words // parts, (number + 1) * words // parts)
-                self._expand(code, self._number(code), MADE_AHEAD, share)
+                self._expand(code, self._step_number(code), EXPAND_STEPS, share)
             named[one.result] = total  # which the instruction overwrites
             functions.append(self._function(code, f"_product{number}", given))
         return functions
@@ -166,16 +171,17 @@ class TileKernel:
         return code.let(f"add nuw nsw i64 {words}, {first}")
 
     def _fetch(self, code: FunctionText, word: str) -> None:
-        """Bring the share of later weights that belongs to a step's words closer, line by line.
+        """Prefetch weights, line by line.
 
-        Those of a kernel that has all pixels are its own, needed soon.
+        A kernel whose tile covers the layer fetches its own, into the L1 cache. Others fetch a
+        step's share of the next weights, into the L2 cache.
         """
         if self.signature.covers_layer:
             place = code.pointer(
                 "%weights", code.let(f"mul i64 {word}, {self.signature.weight_bytes}")
             )
             for line in range(0, self.signature.weight_bytes * self.signature.step, LINE):
-                code.prefetch(code.pointer(place, str(AHEAD + line)), NEAREST)
+                code.prefetch(code.pointer(place, str(PREFETCH_BYTES + line)), L1_CACHE)
             return
         start = code.pointer("%later", code.let(f"mul i64 {word}, %share"))
         size = code.let(f"mul i64 %share, {self.signature.step}")
@@ -183,27 +189,27 @@ class TileKernel:
 
         def one_line(line: str, _: list[str]) -> list[str]:
             offset = code.let(f"mul nuw nsw i64 {line}, {LINE}")
-            code.prefetch(code.pointer(start, offset), SECOND)
+            code.prefetch(code.pointer(start, offset), L2_CACHE)
             return []
 
         code.loop(lines, [], one_line)
 
-    def _ready(self, given: tuple[str, ...]) -> str:
-        """Bytes of the weights of the first steps."""
+    def _expand_first(self, given: tuple[str, ...]) -> str:
+        """Expand the weights of the first steps."""
         code = FunctionText()
-        for step in range(MADE_AHEAD):
+        for step in range(EXPAND_STEPS):
             self._expand(code, "0", step, range(self.signature.step))
         return self._function(code, "_ready", given)
 
-    def _number(self, code: FunctionText) -> str:
+    def _step_number(self, code: FunctionText) -> str:
         """The number of a step in a window."""
         steps = code.let(f"udiv exact i64 %kw, {self.signature.step}")
         return code.let(f"add nuw nsw i64 {code.let(f'mul nuw nsw i64 %ky, {steps}')}, %step")
 
     def _expand(self, code: FunctionText, number: str, ahead: int, words: range) -> None:
-        """Bytes of some words' weights, of the step that is `ahead` of one with a number.
+        """Expand some words' weights of the step that comes `ahead` steps behind step `number`.
 
-        Behind the last one these are made once more, where nobody reads them.
+        Past the last step its weights are expanded once more, where nobody reads them.
         """
         steps = code.let(f"udiv exact i64 {code.let('mul i64 %kh, %kw')}, {self.signature.step}")
         wanted = code.let(f"add nuw nsw i64 {number}, {ahead}")
@@ -213,13 +219,13 @@ class TileKernel:
         )
         size = self.signature.weight_bytes * self.signature.step
         source = code.pointer("%weights", code.let(f"mul nuw nsw i64 {step}, {size}"))
-        target = self._slot(code, wanted)
+        target = self._ring_slot(code, wanted)
         for word in words:
             made = load_expanded(code, self.signature, self.isa, source, word)
             code.store(REGISTER.llvm, made, target, LINE, word * REGISTER.bytes)
 
-    def _slot(self, code: FunctionText, number: str) -> str:
-        """Where the bytes of a step's weights are."""
+    def _ring_slot(self, code: FunctionText, number: str) -> str:
+        """Where in the ring the expanded weights of a step are."""
         slot = code.let(f"and i64 {number}, {RING - 1}")
         return code.pointer("%later", code.let(f"mul nuw nsw i64 {slot}, {RING_BYTES // RING}"))
 
@@ -228,7 +234,7 @@ class TileKernel:
         if name[0] == "w":
             stride = self.signature.channels * WORD_BYTES
             if self.signature.code is not None:
-                weights = self._slot(code, self._number(code))
+                weights = self._ring_slot(code, self._step_number(code))
             else:
                 weights = code.pointer("%weights", code.let(f"mul nuw nsw i64 {word}, {stride}"))
             pointer = code.pointer(weights, str(place * tile_registers.ROW_BYTES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hw import host
 from pipelines.benchmarks import engines, growth, kernel_work, rounds
 from pipelines.errors import UserError
 from pipelines.machine import processor
+from pipelines.recipe.load import load_recipe
 from pipelines.recipe.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.test_bench_engines import check
@@ -137,7 +139,7 @@ def test_what_cannot_be_made_larger() -> None:
 
 
 def test_what_the_layers_of_a_packed_model_multiply() -> None:
-    found = kernel_work.works(pack(mobile()[0], AARCH64))
+    found = kernel_work.work_of_layers(pack(mobile()[0], AARCH64))
     assert found["stem"] == kernel_work.Work("mac8", 9 * 3 * 16 * 6 * 7, 0)
     # A depthwise convolution has one channel of weights a channel.
     assert found["dw"] == kernel_work.Work("mac8", 9 * 16 * 6 * 7, 0)
@@ -150,7 +152,7 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
         net = Net((1, 6, 7, 16))
         model = net.model(net.conv(net.x, "w", 8, strides=[stride, stride]))
         packed = pack(model, AARCH64, algorithm("winograd"))
-        assert kernel_work.works(packed) == {
+        assert kernel_work.work_of_layers(packed) == {
             "w": kernel_work.Work("mac16", 9 * 16 * 8 * pixels, 0, saved)
         }
 
@@ -183,13 +185,15 @@ def test_medians_spread_and_ratio() -> None:
 
 
 def test_what_can_neither_be_timed_nor_emulated_is_refused() -> None:
-    board = SimpleNamespace(name="board", architecture="riscv64")
+    board: Any = SimpleNamespace(name="board", architecture="riscv64")
+    block = load_recipe(RECIPE, {"hardware": "rpi3"})
     said = (
-        "toy is for board, of riscv64: bench times this machine's own processor, and emulates "
-        "aarch64 and armv7; try: doit bench recipe=toy hardware=host"
+        "residual_block_a2w1_host is for board, of riscv64: bench times this machine's own "
+        "processor, and emulates aarch64 and armv7; try: "
+        "doit bench recipe=ci/residual_block_a2w1_host hardware=host"
     )
     with pytest.raises(UserError) as error:
-        check(SimpleNamespace(name="toy", hardware=board))
+        check(replace(block, hardware=board))
     assert error.value.message == said
 
 

@@ -41,9 +41,9 @@ def required(shell: str) -> str:
 
 @pytest.fixture(scope="module")
 def answers(scripts: dict[str, str], clone: Clone) -> dict[tuple[str, ...], list[str]]:
-    """Words of a command line, the last one unfinished → what bash offers for that."""
+    """Words of a command line, the last one unfinished → how bash completes that."""
     bash = required("bash")
-    asked = [words for words, _ in OFFERED]
+    asked = [words for words, _ in COMPLETIONS]
     calls = [
         f"COMP_WORDS=(doit {' '.join(repr(word) for word in words)}); COMP_CWORD={len(words)}; "
         'COMPREPLY=(); _bitkiln_doit; echo "${COMPREPLY[*]}"'
@@ -61,7 +61,7 @@ def answers(scripts: dict[str, str], clone: Clone) -> dict[tuple[str, ...], list
 
 
 BOARDS = ["rpi3", "rpi3_armv7", "rpi4", "rpi5", "rpi_zero2w"]
-OFFERED: list[tuple[tuple[str, ...], list[str]]] = [
+COMPLETIONS: list[tuple[tuple[str, ...], list[str]]] = [
     (("",), COMMANDS),
     (("bu",), ["build"]),
     (("-n", "2", "b"), ["build", "bench"]),
@@ -82,9 +82,9 @@ OFFERED: list[tuple[tuple[str, ...], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("words", [words for words, _ in OFFERED], ids=" ".join)
+@pytest.mark.parametrize("words", [words for words, _ in COMPLETIONS], ids=" ".join)
 def test_bash_completes(answers: dict[tuple[str, ...], list[str]], words: tuple[str, ...]) -> None:
-    assert answers[words] == dict(OFFERED)[words]
+    assert answers[words] == dict(COMPLETIONS)[words]
 
 
 def test_scripts_are_the_same_each_time(clone: Clone, scripts: dict[str, str]) -> None:

@@ -130,7 +130,7 @@ def test_a_file_that_kills_the_process_is_a_row_of_the_table(
 ) -> None:
     """By a signal, in the framework's runtime and in bitkiln; the files behind it still come."""
     monkeypatch.setattr(examiner_process, "MODULE", "tests.pipelines.conformance.dying_worker")
-    monkeypatch.setattr(conformance, "LEDGER", tmp_path / "rows.jsonl")
+    monkeypatch.setattr(conformance, "RESULTS", tmp_path / "rows.jsonl")
     for name in ("a dies.onnx", "b peer dies.onnx", "c.onnx"):
         (tmp_path / name).write_bytes(name.encode())
     written = tmp_path / "table.json"
@@ -152,14 +152,14 @@ def test_packages_are_built_and_compared(models: Path, tmp_path: Path) -> None:
 
 def test_a_row_that_was_being_written_is_found_out_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    kept = results_file.Ledger(path)
+    kept = results_file.ResultsFile(path)
     kept.add("a", {"status": "exact"})
     with path.open("a") as file:
         file.write('{"key": "b", "row": {"sta')
-    kept = results_file.Ledger(path)
+    kept = results_file.ResultsFile(path)
     assert kept.row("a") == {"status": "exact"} and kept.row("b") is None
     kept.add("b", {"status": "close"})
-    assert results_file.Ledger(path).row("b") == {"status": "close"}
+    assert results_file.ResultsFile(path).row("b") == {"status": "close"}
 
 
 def test_other_bytes_or_settings_are_another_result(tmp_path: Path) -> None:

@@ -280,11 +280,11 @@ def test_a_build_ends_with_a_verified_package(clone: Clone) -> None:
     assert "artifacts/packages/toy" in out
     clone.environment["FAKE_OFF"] = "0.25"
     clone.doit("build", "recipe=toy")  # known to be right: this very package was verified
-    clone.write("recipes/toy.yaml", f"{TOY}golden: {{samples: 3}}\n")
-    _, err = clone.doit("build", "recipe=toy", expect=1)
+    clone.write("recipes/ci/nested.yaml", "extends: toy\n")
+    _, err = clone.doit("build", "recipe=ci/nested", "golden.samples=3", expect=1)
     assert err == (
         "ERROR: verifying: output 'y' differs from the golden one in 18 of 18 values, by at "
-        "most 0.25; `doit verify recipe=toy passes=all` says since when\n"
+        "most 0.25; `doit verify recipe=ci/nested golden.samples=3 passes=all` says since when\n"
     )
 
 

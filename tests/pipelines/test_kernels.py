@@ -149,17 +149,17 @@ def test_a_kernel_that_makes_bytes_of_weights_is_explained(
     assert "expanded: odd1" in text
 
 
-def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_candidates_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     profile = targets.profiles("avx2", None)[0]
-    offers = candidates_for(Problem(2, 1, "bipolar"), profile)
-    best = {offer.algorithm: offer.signature for offer in reversed(offers)}
+    candidates = candidates_for(Problem(2, 1, "bipolar"), profile)
+    best = {candidate.algorithm: candidate.signature for candidate in reversed(candidates)}
     assert set(best) == {"bitserial", "lookup", "mac8", "winograd"}
     for signature in (*best.values(), best["bitserial"].flushed("chunk")):
         explain.run(variables=variables(kernel=signature.name, core="haswell"))
         text = capsys.readouterr().out
         assert "proved for all inputs" in text and "predicted: " in text
     explain.run(variables=variables(kernel="a2w1_bipolar", isa="avx2", core="haswell"))
-    assert capsys.readouterr().out.startswith(offers[0].signature.name)
+    assert capsys.readouterr().out.startswith(candidates[0].signature.name)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ CHANGING = {
 
 
 def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
-    """Offers and bodies of kernels, and schedules, stay; whoever may run operators runs again."""
+    """Candidates, bodies and schedules of kernels stay; whoever may run operators runs again."""
     modules = {stage.entry.partition(":")[0] for stage in STAGES}
     found = {module: keys.code_ingredients(module).keys() for module in modules}
     for name in sorted({*NUMERICS, ROUNDING_MODES}):

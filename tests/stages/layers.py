@@ -1,4 +1,4 @@
-"""Layers over a quantized picture that tests build, one kind each."""
+"""Layers over a quantized image that tests build, one kind each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stages.numerics import qonnx_operators
 from tests.stages.networks import SourceNet
 
 Build = Callable[[SourceNet, Any], Any]
-"""A network on a quantized picture [1, 4, 6, 6] of 2 bits, called `data`."""
+"""A network on a quantized image [1, 4, 6, 6] of 2 bits, called `data`."""
 
 
 def over_data(build: Build) -> Model:

@@ -39,31 +39,31 @@ def board(name: str) -> Hardware:
     return Hardware.model_validate_json(json.dumps({"name": name, **facts}))
 
 
-def offers_of(quantized: Model, hardware: Hardware) -> Table:
-    """What the synthesis engine offers for a quantized model, priced as it is predicted.
+def candidates_of(quantized: Model, hardware: Hardware) -> Table:
+    """The candidates for a quantized model, priced as it is predicted.
 
     Kernels are not compiled to be counted once more, which changes what some cost, but not what
     any computes: those that a test uses are compiled for it.
     """
 
     def memo(_: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
-        return kept("predicted offers", ingredients, lambda: _predicted(build))
+        return kept("predicted candidates", ingredients, lambda: _predicted(build))
 
     return synthesizing.enumerate_kernels(model=quantized, hardware=hardware, memo=memo)
 
 
-def offered(problem: Problem, hardware: Hardware) -> list[KernelCandidate]:
-    """What the synthesis engine offers for a problem, counted as LLVM compiles it."""
+def kept_candidates(problem: Problem, hardware: Hardware) -> list[KernelCandidate]:
+    """The candidates for a problem, counted as LLVM compiles it."""
 
     def build() -> bytes:
         return json.dumps(to_table(candidates_for(problem, hardware))).encode()
 
     named = {"problem": problem.name, "hardware": hardware.ingredients()}
-    return from_table(json.loads(kept("offers", named, build)))
+    return from_table(json.loads(kept("candidates", named, build)))
 
 
 def _predicted(build: Callable[[], bytes]) -> bytes:
-    """Offers as LLVM would leave them if it copied and spilled nothing."""
+    """Candidates as LLVM would leave them if it copied and spilled nothing."""
 
     def uncounted(signatures: Iterable[KernelSignature], *_: object) -> object:
         return dict.fromkeys(signatures, CompiledCounts(1, 0, 0, 0, 0))
@@ -83,14 +83,14 @@ def stages(
     """The model after each stage up to bit-packing."""
     profile = board(hardware) if isinstance(hardware, str) else hardware
     quantized = quantizing.run(model=source)
-    offers = offers_of(quantized, profile)
+    candidates = candidates_of(quantized, profile)
     options = options or LegalizeOptions()
     legalized = legalizing.run(
-        model=quantized, options=options, offers=offers, choices={}, hardware=profile
+        model=quantized, options=options, candidates=candidates, choices={}, hardware=profile
     )
     canonical = canonicalizing.run(model=legalized)
     packed = bitpacking.run(
-        model=canonical, options=options, offers=offers, choices={}, hardware=profile
+        model=canonical, options=options, candidates=candidates, choices={}, hardware=profile
     )
     return {
         "quantizing": quantized,

@@ -1,4 +1,4 @@
-"""The algorithm of a layer follows its encodings, the offers of the core, and its neighbours."""
+"""A layer's algorithm follows its encodings, the candidates of the core, and its neighbours."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stages.kernels.families import Dots
 from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
-from stages.kernels.terms import plain_plan
+from stages.kernels.terms import digit_plan
 from stages.kinds import Table
 from stages.layer_options import Algorithm
 from stages.legalizing.choice import ON_BYTES, Layer, choose, shared
 from tests.stages.networks import residual_block
-from tests.stages.pipeline import board, offered
+from tests.stages.pipeline import board, kept_candidates
 from tests.stages.test_legalizing import BOARDS, legalize, products, server
 
 
@@ -38,19 +38,19 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
 
 
 def table(hardware: Hardware, found: Layer) -> Table:
-    """The offers for one layer's problem."""
-    return {found.problem.name: to_table(offered(found.problem, hardware))}
+    """The candidates for one layer's problem."""
+    return {found.problem.name: to_table(kept_candidates(found.problem, hardware))}
 
 
 def cycles(hardware: Hardware, found: Layer) -> dict[Method, float]:
     """What the cheapest kernel of each algorithm is predicted to cost."""
     costs: dict[Method, float] = {}
-    for offer in offered(found.problem, hardware):
-        if offer.signature.rows <= found.output[1]:
-            if not found.geometry.takes(offer.signature):
+    for candidate in kept_candidates(found.problem, hardware):
+        if candidate.signature.rows <= found.output[1]:
+            if not found.geometry.takes(candidate.signature):
                 continue
-            cost = offer.layer(found.geometry, len(found.weight))
-            way: Method = "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
+            cost = candidate.layer(found.geometry, len(found.weight))
+            way: Method = "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
             costs[way] = min(cost, costs.get(way, cost))
     return costs
 
@@ -67,18 +67,18 @@ def test_the_cheaper_algorithm(name: str) -> None:
 
 
 def made(found: Layer, popcounts: float, products: float) -> Table:
-    """Offers of one kernel of each algorithm, with their costs per word."""
-    plan = plain_plan("and", found.problem.activation_bits, found.problem.weight_bits, "unipolar")
+    """Candidates of one kernel of each algorithm, with their costs per word."""
+    plan = digit_plan("and", found.problem.activation_bits, found.problem.weight_bits, "unipolar")
     signatures = (
         KernelSignature("sse2", plan, None, 1, 32, "none", 0),
         KernelSignature("sse2", None, Dots(4), 1, 32, "none", 0),
     )
     costs = (popcounts, products)
-    offers = [KernelCandidate(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
-    return {found.problem.name: to_table(offers)}
+    candidates = [KernelCandidate(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
+    return {found.problem.name: to_table(candidates)}
 
 
-def test_the_choice_follows_the_offers() -> None:
+def test_the_choice_follows_the_candidates() -> None:
     """A word has 32 channels of a plane, or four of bytes; both are padded to whole blocks."""
     for channels in (5, 64):
         found = layer(2, 2, weight=np.zeros((64, 3, 3, channels), np.uint8))
@@ -109,13 +109,16 @@ def readers_of_one_input() -> tuple[Layer, Layer]:
 
 
 def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Table:
-    """Offers for one bit by one: popcounts, which are emptied once a window, and look-ups."""
-    plan = plain_plan("and", 1, 1, "unipolar")
+    """Candidates for one bit by one: popcounts, which are emptied once a window, and look-ups."""
+    plan = digit_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
     tables = Lut(1, 1, "unipolar", 32)
     lookup = KernelSignature("avx2", None, None, 1, 32, "window", 99, lut=tables)
-    offers = [KernelCandidate(popcount, popcounts, emptying), KernelCandidate(lookup, lookups, 0.0)]
-    return {"a1w1_unipolar": to_table(offers)}
+    candidates = [
+        KernelCandidate(popcount, popcounts, emptying),
+        KernelCandidate(lookup, lookups, 0.0),
+    ]
+    return {"a1w1_unipolar": to_table(candidates)}
 
 
 def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_take() -> None:
@@ -125,10 +128,10 @@ def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_ta
     little = of_each_algorithm(10.0, 30.0, 14.0)
     # 680 and 520 cycles, and 810 and 90.
     much = of_each_algorithm(10.0, 500.0, 45.0)
-    for offers, found in ((little, "bitserial"), (much, None)):
-        own = [choose(one, None, offers, {}) for one in (wide, narrow)]
+    for candidates, found in ((little, "bitserial"), (much, None)):
+        own = [choose(one, None, candidates, {}) for one in (wide, narrow)]
         assert own == ["bitserial", "lookup"]
-        assert shared([wide, narrow], offers) == found
+        assert shared([wide, narrow], candidates) == found
     assert shared([narrow, narrow], little) is None
     grouped = replace(narrow, attrs={**narrow.attrs, "groups": 2})
     assert shared([wide, grouped], little) is None
@@ -139,7 +142,7 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     strided = {"groups": 1, "weight_zero_point": ZeroPoint(0), "strides": (2, 2)}
     wide = layer(1, 1, attrs=strided, output=(7, 7))
     beside = replace(wide, weight=np.zeros((64, 1, 1, 64), np.uint8))
-    plan = plain_plan("and", 1, 1, "unipolar")
+    plan = digit_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
     dot = KernelSignature("avx2", None, Dots(4), 7, 32, "none", 0)
     # Of rows in phases 55 positions are computed for 49 pixels, of others 97.
@@ -148,12 +151,12 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
         KernelCandidate(dot, 10.0, 0.0),
         KernelCandidate(replace(dot, rows=14), 1.0, 0),
     ]
-    offers = {"a1w1_unipolar": to_table(found)}
-    assert [choose(one, None, offers, {}) for one in (wide, beside)] == ["mac8", "bitserial"]
-    assert shared([wide, beside], offers) == "mac8"
+    candidates = {"a1w1_unipolar": to_table(found)}
+    assert [choose(one, None, candidates, {}) for one in (wide, beside)] == ["mac8", "bitserial"]
+    assert shared([wide, beside], candidates) == "mac8"
     other = replace(beside, attrs={**strided, "strides": (2, 1)})
-    assert choose(other, None, offers, {}) == "bitserial"
-    assert shared([wide, other], offers) is None
+    assert choose(other, None, candidates, {}) == "bitserial"
+    assert shared([wide, other], candidates) is None
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -165,11 +168,11 @@ def test_cost_grows_with_bit_pairs(name: str) -> None:
     assert 2 * costs[0] < costs[-1] < 5 * costs[0]
 
 
-def without_lookups(offers: Table) -> Table:
-    """Offers of the other algorithms."""
+def without_lookups(candidates: Table) -> Table:
+    """Candidates of the other algorithms."""
     return {
         name: to_table([o for o in from_table(data) if o.algorithm != "lookup"])
-        for name, data in offers.items()
+        for name, data in candidates.items()
     }
 
 

@@ -25,7 +25,7 @@ from stages.layer_options import Algorithm
 from stages.numerics import qonnx_operators
 from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_stages_agree, board, offers_of, stages
+from tests.stages.pipeline import algorithm, assert_stages_agree, board, candidates_of, stages
 
 BOARDS = ("rpi3", "rpi3_armv7", "x86_64")
 ALGORITHMS: tuple[Algorithm, ...] = ("bitserial", "mac8")
@@ -34,11 +34,11 @@ ALGORITHMS: tuple[Algorithm, ...] = ("bitserial", "mac8")
 def layouts(source_model: Model, options: LegalizeOptions | None = None) -> dict[str, Layout]:
     """`edge.form` → its layout."""
     models = stages(source_model, "rpi3", options)
-    offers = offers_of(models["quantizing"], board("rpi3"))
+    candidates = candidates_of(models["quantizing"], board("rpi3"))
     canonical = models["canonicalizing"]
     wishes = options or LegalizeOptions()
     graph = Graph(canonical)
-    edges = solve(graph, choose(graph, wishes, offers, {}), board("rpi3"))
+    edges = solve(graph, choose(graph, wishes, candidates, {}), board("rpi3"))
     return {
         f"{variable.name}.{layout.form}": layout
         for variable, requests in edges.requests.items()

@@ -18,18 +18,18 @@ from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from stages.options import FloatPrecision, LegalizeOptions, QuantizeOptions
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
+from tests.stages.pipeline import algorithm, assert_same, board, candidates_of, random_inputs
 
 
 def legalized(
     source: Model, options: LegalizeOptions | None = None, floats: FloatPrecision = "float32"
 ) -> Model:
     quantized = quantizing.run(model=source, options=QuantizeOptions(floats=floats))
-    offers = offers_of(quantized, board("rpi3"))
+    candidates = candidates_of(quantized, board("rpi3"))
     return legalizing.run(
         model=quantized,
         options=options or LegalizeOptions(),
-        offers=offers,
+        candidates=candidates,
         choices={},
         hardware=board("rpi3"),
     )

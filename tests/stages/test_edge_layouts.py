@@ -14,7 +14,7 @@ from tests.stages.pipeline import (
     algorithm,
     assert_stages_agree,
     board,
-    offers_of,
+    candidates_of,
     stages,
 )
 from tests.stages.test_bitpacking import ALGORITHMS, activation, calls, layouts, signatures
@@ -83,7 +83,7 @@ def test_unpadded_layers_need_no_border_classes() -> None:
 
 
 @pytest.mark.parametrize(("channels", "padded"), [(3, 4), (30, 32), (33, 64)])
-def test_bytes_of_a_picture_are_padded_to_words(channels: int, padded: int) -> None:
+def test_bytes_of_an_image_are_padded_to_words(channels: int, padded: int) -> None:
     """Unless there is more than a block of them: kernels write whole blocks."""
     net = SourceNet((1, channels, 6, 6))
     data = net.quant(net.x, "data", 8, 0.5)
@@ -91,7 +91,7 @@ def test_bytes_of_a_picture_are_padded_to_words(channels: int, padded: int) -> N
     assert found["x.nhwc.bytes"].padded_channels == padded
 
 
-def test_cycles_are_predicted_for_pictures_as_they_lie() -> None:
+def test_cycles_are_predicted_for_images_as_they_lie() -> None:
     """What there is to choose for a layer among bits is what its kernel was picked from."""
     net = SourceNet((1, 3, 16, 16))
     data = net.quant(net.x, "data", 8, 0.5)
@@ -101,7 +101,7 @@ def test_cycles_are_predicted_for_pictures_as_they_lie() -> None:
     found = bitpacking.subjects(
         model=made["canonicalizing"],
         options=LegalizeOptions(),
-        offers=offers_of(made["quantizing"], board("x86_64")),
+        candidates=candidates_of(made["quantizing"], board("x86_64")),
     )
     subject = found["conv"]
     assert subject.workload.geometry.unit == WORD_BYTES

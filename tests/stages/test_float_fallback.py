@@ -100,7 +100,7 @@ def residual(net: SourceNet) -> Any:
 
 
 def beside_itself(net: SourceNet) -> Any:
-    """A picture that is convolved, in float, and added to what that gives."""
+    """An image that is convolved, in float, and added to what that gives."""
     weight = real(net, "w", 3, 3, 3, 3)
     summed = net.op(relax.op.nn.conv2d(net.x, weight, padding=1), "conv")
     return net.op(relax.op.add(summed, net.x), "sum")

@@ -15,7 +15,7 @@ from tests.stages.pipeline import (
     algorithm,
     assert_stages_agree,
     board,
-    offers_of,
+    candidates_of,
     stages,
 )
 from tests.stages.test_bitpacking import BOARDS, calls, signatures
@@ -26,14 +26,12 @@ from tests.stages.test_bitpacking import BOARDS, calls, signatures
     ("bits", "encoding"),
     [((2, 1), "bipolar"), ((1, 1), "bipolar"), ((3, 2), "unipolar"), ((2, 3), "signed")],
 )
-def test_the_cheapest_kernel_that_is_offered(
-    name: str, bits: tuple[int, int], encoding: str
-) -> None:
+def test_the_cheapest_candidate(name: str, bits: tuple[int, int], encoding: str) -> None:
     hardware = board(name)
     source_model = residual_block(*bits, channels=8, size=6, encoding=encoding)
     models = stages(source_model, hardware, algorithm("bitserial"))
-    (table,) = offers_of(models["quantizing"], hardware).values()
-    offers = {o.signature: o for o in from_table(table) if o.algorithm == "bitserial"}
+    (table,) = candidates_of(models["quantizing"], hardware).values()
+    candidates = {o.signature: o for o in from_table(table) if o.algorithm == "bitserial"}
     for attrs in calls(models["bitpacking"], "packed_conv2d"):
         signature = parse_signature(attrs["signature"])
         assert signature.isa == hardware.isa
@@ -44,9 +42,9 @@ def test_the_cheapest_kernel_that_is_offered(
         strides = tuple(attrs["strides"])
         geometry = Geometry(tuple(attrs["window"]), attrs["channels"][0], width, height, strides)
         flush: Flush = "window" if signature.flush_period else "none"
-        offer = offers[signature.reading(stored_by(signature.plan)).flushed(flush)]
-        fitting = [o for o in offers.values() if geometry.takes(o.signature)]
-        assert offer.cycles(geometry) == min(o.cycles(geometry) for o in fitting)
+        candidate = candidates[signature.reading(stored_by(signature.plan)).flushed(flush)]
+        fitting = [o for o in candidates.values() if geometry.takes(o.signature)]
+        assert candidate.cycles(geometry) == min(o.cycles(geometry) for o in fitting)
 
 
 @pytest.mark.parametrize("name", BOARDS)

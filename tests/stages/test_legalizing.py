@@ -24,7 +24,7 @@ from stages.kinds import Model
 from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
+from tests.stages.pipeline import algorithm, assert_same, board, candidates_of, random_inputs
 
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
 WINDOW: dict[str, Any] = {
@@ -53,7 +53,7 @@ def legalize(
     return legalizing.run(
         model=quantized,
         options=options or LegalizeOptions(),
-        offers=offers_of(quantized, profile),
+        candidates=candidates_of(quantized, profile),
         choices={},
         hardware=profile,
     )
@@ -123,7 +123,7 @@ def integers(dtype: str, **changes: Any) -> Model:
         ({"groups": 2}, "cannot be bit-serial: it is a grouped convolution"),
         ({"groups": 8}, "cannot choose bitserial: it multiplies every channel on its own"),
         ({"dilation": [2, 2]}, "cannot be bit-serial: its windows have gaps, or its sums 64 bits"),
-        ({"is_batched": True}, "cannot be bit-serial: it computes several pictures at once"),
+        ({"is_batched": True}, "cannot be bit-serial: it computes several images at once"),
     ],
 )
 def test_layers_that_come_with_integers_say_why_they_cannot_be_bit_serial(
@@ -134,7 +134,7 @@ def test_layers_that_come_with_integers_say_why_they_cannot_be_bit_serial(
         legalizing.run(
             model=model,
             options=algorithm("bitserial"),
-            offers={},
+            candidates={},
             choices={},
             hardware=board("rpi3"),
         )

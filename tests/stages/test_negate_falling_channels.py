@@ -25,8 +25,8 @@ FALLING = [batch_norm(-1.0, 0.0, 0.0, 1 - 1e-5)]
 
 
 def test_a_falling_channel_is_negated() -> None:
-    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0))
-    result = assert_exact(model, picture)
+    model, image = every_sum(FALLING, Quantizer("quant", 2, 8.0))
+    result = assert_exact(model, image)
     assert result.params["sums.weight"][0].ravel().tolist() == [-16, 1]
     # -x / 8 rounds to 1 from 5 on, to 2 from 12 on, to 3 from 21 on.
     assert result.params["q.thresholds"][:, 0].tolist() == [5, 12, 21]
@@ -35,8 +35,8 @@ def test_a_falling_channel_is_negated() -> None:
 
 def test_only_falling_channels_are_negated() -> None:
     gains = np.array([1, -1, 0, -2, 3], np.float32)
-    model, picture = every_sum([Link("multiply", (gains,))], Quantizer("quant", 2, 8.0))
-    result = assert_exact(model, picture)
+    model, image = every_sum([Link("multiply", (gains,))], Quantizer("quant", 2, 8.0))
+    result = assert_exact(model, image)
     assert result.params["sums.weight"][:, 0, 0, 0].tolist() == [16, -16, 16, -16, 16]
     assert is_rising(result)
 
@@ -55,8 +55,8 @@ def test_bits_are_negated() -> None:
 
 
 def test_a_channel_whose_weights_have_no_negative_flips() -> None:
-    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0), UNSIGNED)
-    result = assert_exact(model, picture)
+    model, image = every_sum(FALLING, Quantizer("quant", 2, 8.0), UNSIGNED)
+    result = assert_exact(model, image)
     assert result.params["q.flip"].tolist() == [1] * CHANNELS
     # -x / 8 rounds to 1 from 5 on: x < -4; to 2 from 12 on; to 3 from 21 on.
     assert result.params["q.thresholds"][:, 0].tolist() == [-4, -11, -20]

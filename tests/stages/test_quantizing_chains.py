@@ -23,7 +23,7 @@ from tests.stages.pipeline import assert_same, random_inputs
 Array = np.ndarray[Any, Any]
 CHANNELS = 5
 SIDE = 24
-"""A picture of 24 x 24 holds every sum of two 4-bit inputs at weights 16 and 1, and more."""
+"""An image of 24 x 24 holds every sum of two 4-bit inputs at weights 16 and 1, and more."""
 
 
 def operators(model: Model) -> list[str]:
@@ -194,8 +194,8 @@ def every_sum(
         value = apply(net, value, link, f"link{number}")
     pairs = [(a, b) for a in range(-8, 8) for b in range(-8, 8)]
     pairs += [(0, 0)] * (SIDE * SIDE - len(pairs))
-    picture = np.array(pairs, np.float32).T.reshape(1, 2, SIDE, SIDE)
-    return net.model(quantize(net, value, quantizer)), {"x": picture}
+    image = np.array(pairs, np.float32).T.reshape(1, 2, SIDE, SIDE)
+    return net.model(quantize(net, value, quantizer)), {"x": image}
 
 
 @settings(max_examples=100)
@@ -203,8 +203,8 @@ def every_sum(
 def test_every_reachable_sum_gets_its_level(
     links: list[Link], quantizer: Quantizer, weights: tuple[float, float]
 ) -> None:
-    model, picture = every_sum(links, quantizer, weights)
-    assert_exact(model, picture)
+    model, image = every_sum(links, quantizer, weights)
+    assert_exact(model, image)
 
 
 def batch_norm(gain: float, beta: float, mean: float, variance: float) -> Link:
@@ -226,8 +226,8 @@ def batch_norm(gain: float, beta: float, mean: float, variance: float) -> Link:
     ids=["ties", "falling", "constant", "tiny", "subnormal", "bipolar_falling", "bipolar_zero"],
 )
 def test_chains_that_folding_gets_wrong(links: list[Link], quantizer: Quantizer) -> None:
-    model, picture = every_sum(links, quantizer)
-    assert_exact(model, picture)
+    model, image = every_sum(links, quantizer)
+    assert_exact(model, image)
 
 
 def table_of(links: list[Link], quantizer: Quantizer) -> Array:
@@ -246,16 +246,16 @@ def test_zero_is_positive_for_a_bipolar_quantizer() -> None:
 
 
 def test_one_multiply_add_where_it_is_exact() -> None:
-    model, picture = every_sum([batch_norm(2.0, 3.0, 1.0, 4.0 - 1e-5)], Quantizer("quant", 8, 0.5))
-    result = assert_exact(model, picture)
+    model, image = every_sum([batch_norm(2.0, 3.0, 1.0, 4.0 - 1e-5)], Quantizer("quant", 8, 0.5))
+    result = assert_exact(model, image)
     assert "requantize" in operators(result)
     assert "threshold" not in operators(result)
 
 
 def test_integers_that_move_between_equal_scales() -> None:
     quantizer = Quantizer("quant", 7, 4.0, signed=True)
-    model, picture = every_sum([Link("multiply", (np.full(CHANNELS, 4, np.float32),))], quantizer)
-    result = assert_exact(model, picture)
+    model, image = every_sum([Link("multiply", (np.full(CHANNELS, 4, np.float32),))], quantizer)
+    result = assert_exact(model, image)
     assert "saturate" in operators(result)
     assert "requantize" not in operators(result)
 
@@ -273,8 +273,8 @@ def test_thresholds_where_a_multiply_add_is_not_exact() -> None:
 def test_eight_bits_are_exact_in_either_form(
     links: list[Link], bits: int, scale: float, signed: bool
 ) -> None:
-    model, picture = every_sum(links, Quantizer("quant", bits, scale, signed=signed))
-    result = assert_exact(model, picture)
+    model, image = every_sum(links, Quantizer("quant", bits, scale, signed=signed))
+    result = assert_exact(model, image)
     assert len({"requantize", "saturate", "threshold"} & set(operators(result))) == 1
 
 
@@ -291,5 +291,5 @@ def test_thresholds_of_floats_rise_from_row_to_row() -> None:
 
 
 def test_low_bits_are_thresholds() -> None:
-    model, picture = every_sum([], Quantizer("quant", 3, 4.0))
-    assert "threshold" in operators(assert_exact(model, picture))
+    model, image = every_sum([], Quantizer("quant", 3, 4.0))
+    assert "threshold" in operators(assert_exact(model, image))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stages import scheduling
 from stages.dialect.calls import attributes
-from stages.graph.composites import PRODUCTS, calls_in
+from stages.graph.composites import LINEAR, calls_in
 from stages.kernels.byte_families import Dots
 from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
@@ -35,7 +35,7 @@ def interleaved(channels: int, windows: tuple[int, ...], with_tiles: bool = True
     return [
         schedules[str(name.name_hint)]["interleaved"]
         for name, function in functions
-        if (function.attrs or {}).get("composite") == PRODUCTS
+        if (function.attrs or {}).get("composite") == LINEAR
     ]
 
 
@@ -67,7 +67,7 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
     (name, kernel), *_ = [
         (str(variable.name_hint), parse_signature(attributes(call)["signature"]).name)
         for variable, function in packed.module.functions.items()
-        if (function.attrs or {}).get("composite") == PRODUCTS
+        if (function.attrs or {}).get("composite") == LINEAR
         for call in calls_in(function)
         if is_convolution(call) and attributes(call)["channels"][1] == 64
     ]
@@ -83,7 +83,7 @@ def test_what_was_measured_is_the_schedule_of_that_layer_alone() -> None:
 def row_blocks_of(
     shape: tuple[int, int, int],
     outputs: int,
-    offer: KernelCandidate | None = None,
+    candidate: KernelCandidate | None = None,
     l2_kib: int = 512,
 ) -> list[int]:
     """Of windows of 3x3 pixels on an output of so many (channels, height, width)."""
@@ -91,11 +91,11 @@ def row_blocks_of(
     workload = Workload("u8s8", Geometry((3, 3), channels, width, height), outputs)
     hardware = AVX512VNNI.model_copy(update={"l1d_kib": 32, "l2_kib": l2_kib})
     plain = KernelCandidate(KernelSignature("avx512bw", None, Dots(4), 7, 32, "none", 0), 1.0, 0.0)
-    return row_blocks(workload, offer or plain, hardware)
+    return row_blocks(workload, candidate or plain, hardware)
 
 
 def test_row_blocks_fill_half_of_a_cache() -> None:
-    # A row has 58 pixels of 64 bytes, a block of weights 18 KiB: half of the first cache holds four
+    # A row has 58 pixels of 64 bytes, a block of weights 18 KiB: half of the L1 cache holds four
     # rows alone, and nothing beside weights; half of the second one all rows but with all weights.
     assert row_blocks_of((64, 56, 56), 64) == [4]
     # All weights are 144 KiB, a row 7.5 KiB: 14 rows beside these, 29 beside a block's; 28 are half

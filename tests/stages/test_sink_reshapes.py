@@ -12,7 +12,7 @@ from stages.dialect.calls import shape_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
-from stages.graph.composites import PLAIN, PRODUCTS
+from stages.graph.composites import LINEAR, TE
 from stages.kinds import Model
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.quantization import Quantization
@@ -107,4 +107,4 @@ def test_a_kernel_computes_what_follows() -> None:
     model, inputs = net.model(net.emit(op.nn.relu(y))), net.inputs()
     packed, _ = assert_exact(model, inputs, AVX2)
     kinds = [str(function.attrs["composite"]) for _, function in calls_of(packed)]
-    assert kinds == [PLAIN, PRODUCTS, PLAIN], "what lays the input out, and copies the output"
+    assert kinds == [TE, LINEAR, TE], "what lays the input out, and copies the output"

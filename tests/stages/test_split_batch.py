@@ -1,4 +1,4 @@
-"""Batches are computed picture by picture where that is the same, and refused or kept elsewhere."""
+"""Batches are computed image by image where that is the same, and refused or kept elsewhere."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MEETING: dict[str, tuple[tuple[int, ...], Build]] = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_pictures_apart_give_what_they_give_together(name: str) -> None:
+def test_images_apart_give_what_they_give_together(name: str) -> None:
     shape, function = APART[name]
     model = network(shape, function)
     alone = SplitWholeBatch(model).run()
@@ -95,7 +95,7 @@ def test_pictures_apart_give_what_they_give_together(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MEETING)
-def test_pictures_that_may_meet_are_not_taken_apart(name: str) -> None:
+def test_images_that_may_meet_are_not_taken_apart(name: str) -> None:
     shape, function = MEETING[name]
     model = network(shape, function)
     with pytest.raises(StageError, match=f"the {shape[0]} samples of a batch meet here"):
@@ -136,13 +136,13 @@ def collected(model: Model) -> list[str]:
 
 BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
     "nothing": lambda _, values: values[2:],
-    "pictures meet": lambda b, values: [b.emit(op.mean(values[2], [0], True), "mean")],
+    "images meet": lambda b, values: [b.emit(op.mean(values[2], [0], True), "mean")],
     "the sums are the user's": lambda _, values: values[1:],
 }
 
 
 @pytest.mark.parametrize("name", BEHIND)
-def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
+def test_last_layers_of_weights_compute_all_images_at_once(name: str) -> None:
     model = of_weights(64, BEHIND[name])
     alone = SplitBatch(model).run()
     assert (images_of(alone), collected(alone)) == (3, ["sums"])
@@ -156,11 +156,11 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
 @pytest.mark.parametrize(
     ("channels", "build"),
     [
-        (63, BEHIND["nothing"]),  # a picture's sums would begin anywhere
+        (63, BEHIND["nothing"]),  # an image's sums would begin anywhere
         (64, lambda _, values: [values[0], values[2]]),  # so much would be collected for the user
     ],
 )
-def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
+def test_what_cannot_be_collected_is_computed_image_by_image(channels: int, build: Any) -> None:
     model = of_weights(channels, build)
     alone = SplitBatch(model).run()
     assert (images_of(alone), collected(alone)) == (3, [])
@@ -169,7 +169,7 @@ def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, 
         np.testing.assert_array_equal(interpret.run(alone, given)[name], value)
 
 
-def test_single_pictures_and_inputs_of_other_extents_stay_as_they_are() -> None:
+def test_single_images_and_inputs_of_other_extents_stay_as_they_are() -> None:
     model = network((1, 4), lambda _, x: op.nn.relu(x))
     assert SplitWholeBatch(model).run() is model
     builder = ModelBuilder()
@@ -188,10 +188,10 @@ def zoo(name: ZooName, form: Any, batch: int) -> Model:
 
 
 @pytest.mark.parametrize("form", ["qdq", "qonnx", "float"])
-def test_a_batch_of_a_zoo_network_is_the_same_network_for_every_picture(form: str) -> None:
+def test_a_batch_of_a_zoo_network_is_the_same_network_for_every_image(form: str) -> None:
     several, single = (quantizing.run(model=zoo("residual_block", form, n)) for n in (3, 1))
     assert (images_of(several), images_of(single)) == (3, 1)
     given = np.random.default_rng(0).integers(0, 256, (3, 3, 16, 16)).astype(np.float32) / 256
     together = interpret.run(several, {"data": given})["out"]
-    alone = [interpret.run(single, {"data": picture[None]})["out"] for picture in given]
+    alone = [interpret.run(single, {"data": image[None]})["out"] for image in given]
     np.testing.assert_array_equal(together, np.concatenate(alone))

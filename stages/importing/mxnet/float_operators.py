@@ -50,7 +50,7 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     if weight.ndim != 2:
         raise UnsupportedError(f"has weights of shape {list(weight.shape)}; [O, K] is accepted")
     transposed = builder.emit(
-        relax.op.permute_dims(builder.read_at(node, 1), [1, 0]), f"{node.name}.turned"
+        relax.op.permute_dims(builder.read_at(node, 1), [1, 0]), f"{node.name}.transposed"
     )
     result = builder.emit(relax.op.matmul(data, transposed), node.name)
     if node.attributes.flag("no_bias"):

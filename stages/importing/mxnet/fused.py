@@ -60,7 +60,7 @@ def conv(builder: MxnetBuilder, node: Node) -> Values:
     weights, position = float_weights(builder, node, has_bias)
     with_sum = attributes.flag("with_sum")
     first_end = position + with_sum
-    ends = [builder.scalar(node, first_end + i) for i in range(2 + 2 * with_sum)]
+    ends = [builder.range_bound(node, first_end + i) for i in range(2 + 2 * with_sum)]
     data, known = builder.read_at(node, 0), calibrated(node)
     groups = inner.integer("num_group", 1)
     if weights.weight.ndim != 4 or groups < 1 or weights.weight.shape[1] * groups != shape[1]:
@@ -197,7 +197,7 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     if builder.constant_at(node, 1).dtype == np.float32:
         return _per_channel_dense(builder, node, has_bias)
     first = 2 + has_bias
-    ends = [builder.scalar(node, first + i) for i in range(4 + 2 * has_bias)]
+    ends = [builder.range_bound(node, first + i) for i in range(4 + 2 * has_bias)]
     total, reach, (data_scale, weight_scale) = dense(
         builder, node, (ends[0], ends[1]), (ends[2], ends[3]),
         (ends[4], ends[5]) if has_bias else None, rounded=True,
@@ -208,7 +208,7 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
 def _per_channel_dense(builder: MxnetBuilder, node: Node, has_bias: bool) -> Values:
     weights, position = float_weights(builder, node, has_bias)
     scalars, data = Scalars(builder, node.name), flattened(builder, node)
-    ends = builder.scalar(node, position), builder.scalar(node, position + 1)
+    ends = builder.range_bound(node, position), builder.range_bound(node, position + 1)
     data_scale = scale_of(scalars, value_dtype(data), *ends)
     scales = weight_scales(weights, data_scale, per_channel=True)
     stored = saturate(weights.weight * scales.reshape(-1, 1), "int8")

@@ -77,13 +77,15 @@ class MxnetBuilder(RelaxBuilder[Output]):
             raise UnsupportedError(f"has the layout {layout}; NCHW is accepted")
         return shape
 
-    def scalar(self, node: Node, position: int) -> Value:
-        """A range's end: float32 []."""
+    def range_bound(self, node: Node, position: int) -> Value:
+        """The smallest or largest value of a quantized tensor, an operand: float32 []."""
         value = self.value_at(node, position)
         if not isinstance(value, np.ndarray):
             return value
         if value.size != 1:
-            raise UnsupportedError(f"has a range's end of shape {list(value.shape)}; one number")
+            raise UnsupportedError(
+                f"has a range bound of shape {list(value.shape)}; one number is accepted"
+            )
         return np.asarray(value.reshape(()), np.float32)
 
     def to_nhwc(self, x: Var, name: str) -> Var:

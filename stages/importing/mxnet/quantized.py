@@ -56,7 +56,7 @@ def conv(builder: MxnetBuilder, node: Node) -> Values:
         total = builder.emit(
             relax.op.add(total, builder.held(bias, f"{node.name}.bias")), f"{node.name}.sum"
         )
-    ends = [builder.scalar(node, position) for position in range(2 + has_bias, 6 + has_bias)]
+    ends = [builder.range_bound(node, position) for position in range(2 + has_bias, 6 + has_bias)]
     scalars = Scalars(builder, node.name)
     low, high = product_range(scalars, 127, (ends[0], ends[1]), (ends[2], ends[3]))
     return [builder.to_nchw(total, node.name), low, high]
@@ -81,7 +81,7 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     """`_contrib_quantized_fully_connected`: int8 or uint8 data, int8 weights, int32 results."""
     has_bias = not node.attributes.flag("no_bias")
     first = 2 + has_bias
-    ends = [builder.scalar(node, first + position) for position in range(4 + 2 * has_bias)]
+    ends = [builder.range_bound(node, first + position) for position in range(4 + 2 * has_bias)]
     bias_range = (ends[4], ends[5]) if has_bias else None
     total, (low, high), _ = dense(
         builder, node, (ends[0], ends[1]), (ends[2], ends[3]), bias_range, rounded=False
@@ -154,7 +154,7 @@ def act(builder: MxnetBuilder, node: Node) -> Values:
 
 
 def _range(builder: MxnetBuilder, node: Node) -> Values:
-    return [builder.scalar(node, 1), builder.scalar(node, 2)]
+    return [builder.range_bound(node, 1), builder.range_bound(node, 2)]
 
 
 def flatten(builder: MxnetBuilder, node: Node) -> Values:
@@ -214,7 +214,7 @@ def batch_norm(builder: MxnetBuilder, node: Node) -> Values:
         raise UnsupportedError("has a variance that is not positive")
     inverse = (1 / np.sqrt(variance.astype(np.float64) + epsilon)).astype(np.float32)
     largest, out = (
-        scalars.largest(builder.scalar(node, 5), builder.scalar(node, 6)),
+        scalars.largest(builder.range_bound(node, 5), builder.range_bound(node, 6)),
         scalars.largest(*known),
     )
     check_range(out)

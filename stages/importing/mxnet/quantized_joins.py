@@ -37,7 +37,7 @@ def elemwise_add(builder: MxnetBuilder, node: Node) -> Values:
     dtypes = [value_dtype(operand) for operand in operands]
     if not all(dtype in REACH for dtype in dtypes):
         raise UnsupportedError(f"reads {' and '.join(dtypes)}; int8 and uint8 are accepted")
-    ranges = [(builder.scalar(node, 2 + i), builder.scalar(node, 3 + i)) for i in (0, 2)]
+    ranges = [(builder.range_bound(node, 2 + i), builder.range_bound(node, 3 + i)) for i in (0, 2)]
     largest = [scalars.largest(*each) for each in ranges]
     known = calibrated(node)
     mixed = dtypes[0] != dtypes[1]
@@ -80,8 +80,8 @@ def concat(builder: MxnetBuilder, node: Node) -> Values:
     scalars = Scalars(builder, node.name)
     low: Value = real(0)
     high: Value = real(0)
-    ranges = [(builder.scalar(node, count + 2 * i), builder.scalar(node, count + 2 * i + 1))
-        for i in range(count)]  # fmt: skip
+    bounds = [builder.range_bound(node, count + number) for number in range(2 * count)]
+    ranges = list(zip(bounds[::2], bounds[1::2], strict=True))
     for smallest, greatest in ranges:
         low, high = scalars.minimum(low, smallest), scalars.maximum(high, greatest)
     dtypes = [value_dtype(builder.value_at(node, i)) for i in range(count)]

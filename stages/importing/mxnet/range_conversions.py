@@ -49,7 +49,7 @@ def quantize(builder: MxnetBuilder, node: Node) -> Values:
     if dtype not in REACH:
         raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
     scalars = Scalars(builder, node.name)
-    largest = scalars.largest(builder.scalar(node, 1), builder.scalar(node, 2))
+    largest = scalars.largest(builder.range_bound(node, 1), builder.range_bound(node, 2))
     check_range(largest)
     scale = scalars.divide(real(float(LIMITS[dtype][1])), largest)
     result = round_to(builder, builder.value_at(node, 0), scale, dtype, node.name)
@@ -71,7 +71,7 @@ def dequantize(builder: MxnetBuilder, node: Node) -> Values:
     if dtype not in REACH:
         raise UnsupportedError(f"reads {dtype}; int8 and uint8 are accepted")
     scalars = Scalars(builder, node.name)
-    largest = scalars.largest(builder.scalar(node, 1), builder.scalar(node, 2))
+    largest = scalars.largest(builder.range_bound(node, 1), builder.range_bound(node, 2))
     scale = builder.held(scalars.divide(largest, real(REACH[dtype])), f"{node.name}.scale")
     return [
         builder.emit(integer.dequantize(builder.read_at(node, 0), scale, zero_point=0), node.name)
@@ -89,7 +89,7 @@ def requantize(builder: MxnetBuilder, node: Node) -> Values:
     if dtype not in REACH:
         raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
     scalars = Scalars(builder, node.name)
-    held = scalars.largest(builder.scalar(node, 1), builder.scalar(node, 2))
+    held = scalars.largest(builder.range_bound(node, 1), builder.range_bound(node, 2))
     if known:
         largest = scalars.largest(*known)
     else:

@@ -37,17 +37,17 @@ class _Graph:
         self._readers.update(output.name for output in graph.output)
 
     def rewrite(self) -> None:
-        """Turn what can be; nodes without the attribute that tells their rank stay."""
+        """Put transposes around operators whose attributes tell their rank; others stay."""
         written = GraphProto(
-            node=[each for node in self._graph.node for each in self._turned(node)]
+            node=[each for node in self._graph.node for each in self._channels_first(node)]
         )
         del self._graph.node[:]
         self._graph.node.extend(written.node)
 
-    def _turned(self, node: NodeProto) -> Iterator[NodeProto]:
+    def _channels_first(self, node: NodeProto) -> Iterator[NodeProto]:
         kernel = [each.ints for each in node.attribute if each.name == "kernel_shape"]
-        is_turned = node.domain == CHANNELS_LAST and node.op_type in TRANSPOSED
-        if not (is_turned and kernel and node.input and len(node.output) == 1):
+        is_channels_last = node.domain == CHANNELS_LAST and node.op_type in TRANSPOSED
+        if not (is_channels_last and kernel and node.input and len(node.output) == 1):
             yield node
             return
         axes = range(len(kernel[0]) + 2)
@@ -58,15 +58,16 @@ class _Graph:
         result.name, result.domain = name, ""
         yield _transpose(node.input[0], f"{name}.first", first)
         result.input[0] = f"{name}.first"
-        if node.op_type == "Conv" and len(node.input) > 1 and not self._turn_tensors(node, first):
+        has_weights = node.op_type == "Conv" and len(node.input) > 1
+        if has_weights and not self._transpose_tensors(node, first):
             yield _transpose(node.input[1], f"{name}.weights", first)
             result.input[1] = f"{name}.weights"
         result.output[0] = f"{name}.result"
         yield result
         yield _transpose(f"{name}.result", output, last)
 
-    def _turn_tensors(self, node: NodeProto, order: Sequence[int]) -> bool:
-        """Turn the constants that the weights are made of, if nothing else reads them."""
+    def _transpose_tensors(self, node: NodeProto, order: Sequence[int]) -> bool:
+        """Transpose the constants that the weights are made of, if nothing else reads them."""
         weights, made = node.input[1], self._producers.get(node.input[1])
         names = [weights]
         if made is not None and made.domain == QONNX and made.op_type in _QUANTIZERS:
@@ -89,4 +90,4 @@ class _Graph:
 
 
 def _transpose(data: str, result: str, order: Sequence[int]) -> NodeProto:
-    return helper.make_node("Transpose", [data], [result], name=f"{result}.turned", perm=order)
+    return helper.make_node("Transpose", [data], [result], name=f"{result}.transposed", perm=order)

@@ -33,7 +33,7 @@ def conv_transpose(builder: OnnxBuilder, node: Node) -> Any:
     def emit(call: Any, what: str) -> Any:
         return builder.emit(call, f"{layer}.{what}")
 
-    image = builder.reshaped(builder.read(x), flat, f"{layer}.picture")
+    image = builder.reshaped(builder.read(x), flat, f"{layer}.image")
     data, padding = phases.inside(image, 2, emit)
     call = relax.op.nn.conv2d(
         data, _filters(builder, w, phases, layer), strides=[1, 1], padding=padding,

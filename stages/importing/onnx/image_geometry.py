@@ -38,7 +38,7 @@ class ImageGeometry:
 
     def to_image(self, builder: OnnxBuilder, value: Var, name: str) -> Var:
         """Data as an image."""
-        return builder.reshaped(value, self.shape, f"{name}.picture")
+        return builder.reshaped(value, self.shape, f"{name}.image")
 
     def from_image(self, builder: OnnxBuilder, value: Var, name: str) -> Var:
         """An image in the rank the data had."""

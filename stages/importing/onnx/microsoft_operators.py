@@ -165,7 +165,7 @@ def qlinear_global_average_pool(builder: OnnxBuilder, node: Node) -> Any:
     n, c, *extents = builder.shape(node.inputs[0])
     height = extents[0] if len(extents) == 2 else 1
     flat = (n, c, height, int(np.prod(extents)) // height)
-    x = builder.reshaped(builder.read(node.inputs[0]), flat, f"{node.layer}.picture")
+    x = builder.reshaped(builder.read(node.inputs[0]), flat, f"{node.layer}.image")
     result = qlinear.global_average_pool(builder, node.layer, x, data, out)
     return builder.reshaped(result, (n, c, *[1] * len(extents)), f"{node.layer}.line")
 

@@ -55,7 +55,7 @@ def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
         zero_points = np.where(scale < 0, -zero_points, zero_points)
     values = values + seen.of_scale(zero_points)
     kind = _type_of(builder.constants[names[0]].dtype, values, zero_points)
-    new = (f"{node.layer}.turned", f"{node.layer}.sizes", f"{node.layer}.points")
+    new = (f"{node.layer}.negated", f"{node.layer}.sizes", f"{node.layer}.points")
     builder.constants[new[0]] = values.astype(kind).reshape(builder.shape(names[0]))
     builder.constants[new[1]] = np.where(scale == 0, np.float32(1), np.abs(scale))
     builder.constants[new[2]] = zero_points.astype(kind)

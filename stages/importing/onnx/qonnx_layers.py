@@ -54,7 +54,7 @@ def _mean(builder: OnnxBuilder, node: Node, keepdims: bool) -> Var:
     """The mean over height and width, of a row [N, C, W] over its width."""
     shape = builder.shape(node.inputs[0])
     image = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
-    x = builder.reshaped(builder.read(node.inputs[0]), image, f"{node.layer}.picture")
+    x = builder.reshaped(builder.read(node.inputs[0]), image, f"{node.layer}.image")
     call = relax.op.mean(x, axis=[2, 3], keepdims=keepdims)
     result = builder.emit(call, node.layer)
     if keepdims and len(shape) == 3:

@@ -161,7 +161,7 @@ def gather_nd(builder: TfliteBuilder, operator: Operator) -> Any:
 
 
 def reverse_sequence(builder: TfliteBuilder, operator: Operator) -> Any:
-    """REVERSE_SEQUENCE: the first constant number of positions of each sample, turned round."""
+    """REVERSE_SEQUENCE: the first constant number of positions of each sample, reversed."""
     data, layer, lengths = operator.input(0), operator.layer, builder.integers(operator.input(1))
     shape = builder.shape(data)
     batch, sequence = (

@@ -47,7 +47,7 @@ def _numerators(builder: TfliteBuilder, operator: Operator, index: int, option: 
         return value
     order = list(range(len(value.ty.shape)))
     order[-2:] = order[-1], order[-2]
-    return builder.emit(relax.op.permute_dims(value, order), f"{name}.turned")
+    return builder.emit(relax.op.permute_dims(value, order), f"{name}.transposed")
 
 
 def prelu(builder: TfliteBuilder, operator: Operator) -> Any:

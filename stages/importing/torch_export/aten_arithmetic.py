@@ -106,7 +106,7 @@ def softmax(builder: TorchBuilder, node: Node) -> list[Any]:
     if axis == rank - 1:
         return [builder.emit(float_softmax.softmax(data, beta=1.0), node.name)]
     order = [*(i for i in range(rank) if i != axis), axis]
-    transposed = builder.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
+    transposed = builder.emit(relax.op.permute_dims(data, order), f"{node.name}.transposed")
     result = builder.emit(float_softmax.softmax(transposed, beta=1.0), f"{node.name}.last")
     back = [order.index(i) for i in range(rank)]
     return [builder.emit(relax.op.permute_dims(result, back), node.name)]

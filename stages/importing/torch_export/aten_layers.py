@@ -86,7 +86,7 @@ def linear(builder: TorchBuilder, node: Node) -> list[Any]:
     if len(value_shape(builder.value_at(node, "weight"))) != 2:
         raise UnsupportedError("has weights that are not [O, K]")
     transposed = builder.emit(
-        relax.op.permute_dims(builder.read_at(node, "weight"), [1, 0]), f"{node.name}.turned"
+        relax.op.permute_dims(builder.read_at(node, "weight"), [1, 0]), f"{node.name}.transposed"
     )
     result = builder.emit(relax.op.matmul(builder.read_at(node, "input"), transposed), node.name)
     if not builder.has(node, "bias"):

@@ -31,15 +31,15 @@ def members(program: Program) -> list[str]:
     if program.images == 1:
         return []
     lines = [
-        "    /* The caller's tensors, of all pictures. */",
+        "    /* The caller's tensors, of all images. */",
         "    const void *const *all_in;",
         "    void *const *all_out;",
     ]
     if program.together:
         lines += [
-            "    /* The arena in which pictures are collected, and the one at hand. */",
+            "    /* The arena in which images are collected, and the one at hand. */",
             "    uint8_t *all;",
-            "    int32_t picture;",
+            "    int32_t image;",
         ]
     return lines
 
@@ -49,7 +49,7 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
     one = _run_image(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.images == 1:
-        return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
+        return [*one, "", head, "{", "    run_image(context, in, out, 0);", "}"]
     lines = [
         *one,
         "",
@@ -61,14 +61,14 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
         f"    if (rt_threads(&context->runtime) <= {program.images}) {{",
         "        context->all_in = in;",
         "        context->all_out = out;",
-        "        rt_run(&context->runtime, pictures);",
+        "        rt_run(&context->runtime, images);",
         "    } else {",
     ]
     if program.together:
         lines.append("        context->all = context->runtime.arena;")
     lines += [
-        f"        for (int32_t picture = 0; picture < {program.images}; picture++)",
-        "            run_picture(context, in, out, picture);",
+        f"        for (int32_t image = 0; image < {program.images}; image++)",
+        "            run_image(context, in, out, image);",
         "    }",
     ]
     if program.together:
@@ -78,8 +78,8 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
 
 def _images(program: Program, arena: Arena, profile: bool) -> list[str]:
     return [
-        "/* A thread's part of a batch: pictures that nobody has taken yet. */",
-        "static void pictures(struct rt_context *runtime, int32_t thread)",
+        "/* A thread's part of a batch: images that nobody has taken yet. */",
+        "static void images(struct rt_context *runtime, int32_t thread)",
         "{",
         "    const struct context *all = (const struct context *)runtime;",
         "    struct context own;",
@@ -88,9 +88,9 @@ def _images(program: Program, arena: Arena, profile: bool) -> list[str]:
         *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
         *(["    own.all = runtime->arena;"] if program.together else []),
         *(["    own.at.log = all->at.log;", "    own.at.thread = thread;"] if profile else []),
-        "    int32_t picture;",
-        f"    while ((picture = rt_take(runtime, thread, {program.images})) < {program.images})",
-        "        run_picture(&own, all->all_in, all->all_out, picture);",
+        "    int32_t image;",
+        f"    while ((image = rt_take(runtime, thread, {program.images})) < {program.images})",
+        "        run_image(&own, all->all_in, all->all_out, image);",
         "}",
     ]
 
@@ -119,8 +119,8 @@ def _run_image(program: Program, arena: Arena, profile: bool) -> list[str]:
         shares.append(f"    uint8_t *const out{index} = {_share('', 'out', index, size)};")
     sizes = [program.share(spec) for spec in program.outputs]
     return [
-        "static void run_picture(",
-        "    struct context *context, const void *const in[], void *const out[], int32_t picture)",
+        "static void run_image(",
+        "    struct context *context, const void *const in[], void *const out[], int32_t image)",
         "{",
         "    uint8_t *const arena = context->runtime.arena;",
         "    (void)in;",
@@ -128,8 +128,8 @@ def _run_image(program: Program, arena: Arena, profile: bool) -> list[str]:
         *shares,
         *place,
         *_place_outputs(program, arena, written, sizes),
-        *(["    context->picture = picture;"] if program.together else []),
-        *(["    context->at.picture = picture;"] if profile else []),
+        *(["    context->image = image;"] if program.together else []),
+        *(["    context->at.picture = image;"] if profile else []),
         _run("graph", program.calls_per_image),
         *_copy_outputs(written, sizes),
         "}",
@@ -188,4 +188,4 @@ def _copy_outputs(indices: Iterable[int], sizes: list[int]) -> list[str]:
 
 
 def _share(const: str, array: str, index: int, size: int) -> str:
-    return f"({const}uint8_t *){array}[{index}] + (size_t)picture * {size}"
+    return f"({const}uint8_t *){array}[{index}] + (size_t)image * {size}"

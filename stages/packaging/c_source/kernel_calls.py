@@ -17,14 +17,14 @@ def functions(
     program: Program, arena: Arena, constants: Mapping[str, int], profile: bool = False
 ) -> list[str]:
     """The functions that all threads run; `constants` are their offsets among all."""
-    apart = program.calls_per_image
+    per_image = program.calls_per_image
     first = 0 if profile else None
     lines = _Writer(program, arena, constants, program.collected, first).function(
-        "graph", apart, arena.buffer_bytes
+        "graph", per_image, arena.buffer_bytes
     )
     if program.together:
-        first = len(apart) if profile else None
-        lines += ["", "/* What is computed once, for all pictures. */"]
+        first = len(per_image) if profile else None
+        lines += ["", "/* What is computed once, for all images. */"]
         lines += _Writer(program, arena, constants, {}, first).function(
             "together", program.calls_per_batch, arena.together_bytes
         )
@@ -134,7 +134,7 @@ class _Writer:
         if slot.kind == "buffer":
             offset = self.arena.offsets["buffer", slot.name] + slot.offset
             if share := self.shares.get(slot.name):
-                return f"context->all + {offset} + (size_t){share} * (size_t)context->picture"
+                return f"context->all + {offset} + (size_t){share} * (size_t)context->image"
             return f"arena + {offset}"
         is_input = slot.kind == "input"
         specs = self.program.inputs if is_input else self.program.outputs

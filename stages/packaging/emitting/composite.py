@@ -12,9 +12,9 @@ from tvm.ir import Call
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
-from stages.dialect.names import PERMUTE_DIMS
+from stages.dialect.names import PERMUTE_DIMS, REARRANGEMENTS
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOL_KINDS, PRODUCTS
+from stages.graph.composites import DEPTHWISE, LINEAR, POOL_KINDS, TE
 from stages.kernels import operator_names
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed_conv2d import (
@@ -26,7 +26,7 @@ from stages.kernels.signature_text import parse_signature
 from stages.kinds import Table
 from stages.nodes import Function, TensorType, Var
 
-PLAIN_INPUT = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}
+INPUT_CONVERSIONS = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
 
 
@@ -74,7 +74,7 @@ class Composite:
     @property
     def is_of_levels(self) -> bool:
         """Whether it stands between simulated quantizers, which have become integers."""
-        return str(self.function.attrs["composite"]) not in (PLAIN, PRODUCTS, DEPTHWISE)
+        return str(self.function.attrs["composite"]) not in (TE, LINEAR, DEPTHWISE)
 
     @property
     def has_micro_kernel(self) -> bool:
@@ -90,7 +90,7 @@ class Composite:
     def is_image(self) -> bool:
         """Whether it writes, of a float image, nothing but a word for every pixel, or less."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
-        if not self.reads_floats or not names <= PLAIN_INPUT - {"reshape"}:
+        if not self.reads_floats or not names <= INPUT_CONVERSIONS - {"reshape"}:
             return False
         if len(self.outputs) != 1 or len(shape_of(self.parameters[0].ty)) != 4:
             return False
@@ -104,7 +104,7 @@ class Composite:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
         there is none."""
         call = self.calls.get(variable)
-        while call is not None and str(call.op.name) in MOVED:
+        while call is not None and str(call.op.name) in REARRANGEMENTS:
             if is_op(call, PERMUTE_DIMS):
                 return call
             call = self.calls.get(call.args[0])
@@ -119,7 +119,7 @@ class Composite:
         )
 
     def _is_first(self, variable: Var) -> bool:
-        while variable in self.calls and str(self.calls[variable].op.name) in MOVED:
+        while variable in self.calls and str(self.calls[variable].op.name) in REARRANGEMENTS:
             variable = self.calls[variable].args[0]
         return bool(variable.same_as(self.parameters[0]))
 
@@ -128,7 +128,7 @@ class Composite:
         """Neighbouring pixels that fill the lanes of one block: more than one for a float image
         of few channels that becomes bytes, where a lane is a byte and not a channel."""
         names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
-        if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
+        if not self.reads_floats or not names <= INPUT_CONVERSIONS or len(self.outputs) != 1:
             return 1
         channels = shape_of(self.outputs[0].ty)[-1]
         if channels != self.extent[2] or channels >= BLOCK or BLOCK % channels:
@@ -150,7 +150,9 @@ class Composite:
         for call in self.calls.values():
             if is_op(call, operator_names.QNN_FROM_BYTES):
                 return self._nhwc(call.ty)
-        first = next(call for call in self.calls.values() if str(call.op.name) not in MOVED)
+        first = next(
+            call for call in self.calls.values() if str(call.op.name) not in REARRANGEMENTS
+        )
         is_of_dialect = str(first.op.name).startswith("relax.qnn.")  # may store what it is given
         return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 
@@ -194,12 +196,12 @@ class Layer:
 
     def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
         """Whether it is of tensor expressions (TE), and one of those, if that is asked."""
-        return self.kind == PLAIN and (is_one is None or is_one(self.function, *more))
+        return self.kind == TE and (is_one is None or is_one(self.function, *more))
 
     @property
     def is_linear(self) -> bool:
         """Whether it is a linear layer whose sums become tensors as the user sees them."""
-        return self.kind == PRODUCTS
+        return self.kind == LINEAR
 
     @property
     def is_winograd(self) -> bool:

@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.padding import NO_SIDES
 from stages.kernels import operator_names
-from stages.kernels.llvm import NEAREST, FunctionText
+from stages.kernels.llvm import L1_CACHE, FunctionText
 from stages.kernels.signature import BLOCK
 from stages.nodes import Index, Scalar
 from stages.packaging.emitting.addressing import MIN_LANES, call_on, widths
@@ -29,7 +29,7 @@ from stages.packaging.epilogues.vector_finisher import VectorFinisher
 from stages.packaging.sums.parts import Pixel
 
 FETCH = "bk_fetch"
-"""A function of one pointer: it brings what is there into the first cache."""
+"""A function of one pointer: it brings what is there into the L1 cache."""
 
 
 class ChannelVectors(VectorFinisher):
@@ -66,7 +66,7 @@ class ChannelVectors(VectorFinisher):
     def include(self) -> None:
         """What fetches, saturates and stores; the rest is TIR."""
         code = FunctionText()
-        code.prefetch("%place", NEAREST)
+        code.prefetch("%place", L1_CACHE)
         code.do("ret void")
         self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
         if has_saturated_words(self.elements, BLOCK):
@@ -127,22 +127,22 @@ class ChannelVectors(VectorFinisher):
                 first += width * times
 
     def _vector(
-        self, strip: Index, y: Index, x: Index, sums: Index, lane: Index, width: int
+        self, strip: Index, y: Index, x: Index, sums: Index, first: Index, width: int
     ) -> None:
-        """So many channels from a lane of a strip on."""
+        """A vector `width` channels wide, from the `first` of a strip on."""
         loop = self.loop if width >= MIN_LANES else self.parts
 
         def each(emit: Callable[[Index, Position, Scalar], None]) -> None:
-            with loop(0, width) as inner:
-                at = self.position(strip, y, x, lane + inner)
-                emit(inner, at, self.of.scratch[sums + lane + inner])
+            with loop(0, width) as lane:
+                at = self.position(strip, y, x, first + lane)
+                emit(lane, at, self.of.scratch[sums + first + lane])
 
         precomputed = precompute(self.elements, each, width)
         packed = self.results.packed_buffers(width)
 
-        def channel(inner: Index, at: Position, raw: Scalar) -> None:
-            values = self.elements.at(at, raw, precomputed, inner)
-            self.results.put(at, values, packed, (inner, lane + inner), width)
+        def channel(lane: Index, at: Position, raw: Scalar) -> None:
+            values = self.elements.at(at, raw, precomputed, lane)
+            self.results.put(at, values, packed, lane, first + lane, width)
 
         each(channel)
-        self.results.end(packed, self.position(strip, y, x, lane), width)
+        self.results.end(packed, self.position(strip, y, x, first), width)

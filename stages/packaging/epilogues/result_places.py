@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
-from stages.graph.composites import MOVED
 from stages.kernels import operator_names
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Var
@@ -31,7 +31,7 @@ class ResultPlaces:
         calls = self.composite.calls
         while (call := calls.get(variable)) is not None and is_moved_only(call):
             variable = call.args[0]
-            if str(call.op.name) not in MOVED:
+            if str(call.op.name) not in names.REARRANGEMENTS:
                 channels = min(channels, shape_of(variable.ty)[-1])
         return channels
 

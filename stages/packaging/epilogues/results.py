@@ -1,4 +1,9 @@
-"""The results of a composite: how channels that are computed get to where they lie."""
+"""The results of a composite: how channels that are computed get to where they lie.
+
+An epilogue takes a block of 32 channels at once, or a *strip* of it: as many channels as a tile's
+sums can stay in registers for (`Sums.strip`). A strip is computed vector by vector, and a *lane* of
+a vector is one channel at one position.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +39,8 @@ LUT_WIDTHS = (BLOCK, BLOCK // 2)
 class Results:
     """The outputs of the composite that a finisher ends."""
 
-    def __init__(self, lanes: VectorFinisher) -> None:
-        self.lanes, self.of = lanes, lanes.of
+    def __init__(self, finisher: VectorFinisher) -> None:
+        self.finisher, self.of = finisher, finisher.of
         self.composite = self.of.composite
         self.places = places = ResultPlaces(self.of)
         isa = self.of.isa
@@ -46,7 +51,7 @@ class Results:
         others = [output for output in outputs if output not in self.block_stores]
         self.finishes: Mapping[Var, Finish] = {o: finish_of(self.composite, o, isa) for o in others}
         """How each of the others is finished."""
-        self.luts = TileLuts(lanes, places, self.finishes)
+        self.luts = TileLuts(finisher, places, self.finishes)
 
     def include(self) -> None:
         """Include the text of what narrows, looks up and packs."""
@@ -84,21 +89,21 @@ class Results:
         at: Position,
         values: Mapping[Var, Computed],
         packed: Mapping[Var, Buffer],
-        lane: tuple[Index, Index],
+        lane: Index,
+        channel: Index,
         width: int,
     ) -> None:
         """Emit what keeps or stores a position of all outputs.
 
-        It is a `lane` of a vector of so many channels, and of a strip.
+        It is a `lane` of a vector `width` channels wide, and that `channel` of the strip.
         """
-        own, in_strip = lane
         for output, finish in self.finishes.items():
             if output in packed:
                 bare = values[finish.bytes].unsaturated
                 assert bare is not None, "what is packed is saturated"
-                T.buffer_store(packed[output], shared(bare), [own])
+                T.buffer_store(packed[output], shared(bare), [lane])
             elif output in self.luts.kept:
-                self.luts.keep(output, shared(values[finish.bytes].value), in_strip)
+                self.luts.keep(output, shared(values[finish.bytes].value), channel)
             else:
                 is_looked_up = self._looks_up(finish, width)
                 variable = finish.bytes if is_looked_up else self.composite.results[output]
@@ -106,7 +111,7 @@ class Results:
                 value = self.as_stored(values[variable].value, buffer)
                 T.buffer_store(buffer, shared(value), [self.places.place(output, at)])
         for output, store in self.block_stores.items():
-            store.put(values[self.composite.results[output]], in_strip)
+            store.put(values[self.composite.results[output]], channel)
 
     def as_stored(self, value: Scalar, buffer: Buffer) -> Scalar:
         """A value in the type it is stored in; a float that integers were made to has one zero."""
@@ -140,7 +145,7 @@ class Results:
         with T.If(strip == -(-places.channels // size) - 1), T.Then():
             for output, count in more.items():
                 buffer, first = places.buffer_of(output), places.channels - strip * size
-                with T.serial(0, max(0, count)) as lane:
-                    at = self.lanes.position(strip, y, x, first + lane)
+                with T.serial(0, max(0, count)) as behind:
+                    at = self.finisher.position(strip, y, x, first + behind)
                     zero = tirx.const(0, str(buffer.dtype))
                     T.buffer_store(buffer, zero, [places.place(output, at)])

@@ -30,10 +30,10 @@ class TileLuts:
     """Looks bytes up, a tile at a time, for the results of a composite."""
 
     def __init__(
-        self, lanes: VectorFinisher, places: ResultPlaces, finishes: Mapping[Var, Finish]
+        self, finisher: VectorFinisher, places: ResultPlaces, finishes: Mapping[Var, Finish]
     ) -> None:
-        self.lanes, self.places, self.finishes = lanes, places, finishes
-        self.of = lanes.of
+        self.finisher, self.places, self.finishes = finisher, places, finishes
+        self.of = finisher.of
         self.kept: dict[Any, Any] = {}
         """Buffers of outputs' bytes, while those of a tile are kept."""
         self.is_looked_up = False
@@ -53,7 +53,7 @@ class TileLuts:
     @property
     def _own(self) -> Index:
         """Where the bytes of the current pixel begin."""
-        return self.lanes.pixel_number * self.of.sums.strip
+        return self.finisher.pixel_number * self.of.sums.strip
 
     @property
     def _kept_outputs(self) -> dict[Any, Finish]:
@@ -91,9 +91,9 @@ class TileLuts:
             pixels()
             self.kept, self.is_looked_up = {}, False
 
-    def keep(self, output: Var, value: Scalar, lane: Index) -> None:
-        """Keep a byte, of a lane of the current pixel."""
-        T.buffer_store(self.kept[output], value, [self._own + lane])
+    def keep(self, output: Var, value: Scalar, channel: Index) -> None:
+        """Keep a byte, of a channel of the current pixel's strip."""
+        T.buffer_store(self.kept[output], value, [self._own + channel])
 
     def store_kept(self, at: Position, count: int) -> None:
         """Store the values of so many channels from a position on."""
@@ -101,8 +101,8 @@ class TileLuts:
             result, first = self.places.buffer_of(output), T.bind(self.places.place(output, at))
             begin, dtype = 0, str(result.dtype)
             for width, times in widths(count, BLOCK):
-                parts = self.lanes.parts
-                with parts(0, times) as part, self.lanes.loop(0, width) as lane:
+                parts = self.finisher.parts
+                with parts(0, times) as part, self.finisher.loop(0, width) as lane:
                     channel = begin + part * width + lane
                     value = self.kept[output][self._own + channel]
                     T.buffer_store(result, T.reinterpret(dtype, value), [first + channel])

@@ -47,9 +47,9 @@ class VectorFinisher(Finisher):
         return T.unroll if self.of.sums.in_registers else T.serial
 
     def position(
-        self, strip: Index, y: Index, x: Index, lane: Index, size: int | None = None
+        self, strip: Index, y: Index, x: Index, channel: Index, size: int | None = None
     ) -> Position:
-        """A lane of a strip, of as many as are finished together unless another `size` is told."""
+        """A channel of a strip, which has `size` of them, or as many as are finished together."""
         first = strip * (self.of.sums.strip if size is None else size)
         extent = self.of.height, self.of.width
-        return Position(*self.of.image_row(y), x, first + lane, extent)
+        return Position(*self.of.image_row(y), x, first + channel, extent)

@@ -252,8 +252,8 @@ class Program:
                 yield "calls are to be run once for a batch that is none"
             return
         whole = self.outputs_per_batch
-        apart = [("output", spec) for spec in self.outputs if spec.name not in whole]
-        for what, spec in [*(("input", spec) for spec in self.inputs), *apart]:
+        per_image = [("output", spec) for spec in self.outputs if spec.name not in whole]
+        for what, spec in [*(("input", spec) for spec in self.inputs), *per_image]:
             if spec.shape[:1] != (self.images,):
                 yield f"{what} {spec.name!r} is not of {self.images} images"
         for name in self.collected:

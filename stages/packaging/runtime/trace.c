@@ -102,8 +102,8 @@ static void print_span(const struct layers *layers, const struct rt_span *span)
     fprintf(to, ", \"number\": %d, \"picture\": %d}}", span->layer, span->picture);
 }
 
-/* Around the layers of each picture, a slice of its own in every thread that had a part in it. */
-static void print_pictures(const struct layers *layers, size_t n)
+/* Around the layers of each image, a slice of its own in every thread that had a part in it. */
+static void print_images(const struct layers *layers, size_t n)
 {
     const struct rt_span *spans = layers->spans;
     for (int thread = 0; thread < layers->threads; thread++) {
@@ -145,7 +145,7 @@ static void trace_run(struct layers *layers, double begin, double end, uint32_t 
     print_extent(layers, first, last);
     fprintf(layers->trace, ", \"cat\": \"run\", \"name\": \"sample %u\"}", sample);
     if (is_batch)
-        print_pictures(layers, n);
+        print_images(layers, n);
     for (size_t i = 0; i < n; i++)
         print_span(layers, &layers->spans[i]);
 }

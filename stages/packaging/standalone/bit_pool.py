@@ -1,6 +1,8 @@
-"""From a maximum pool of single bits to one PrimFunc: OR of the packed words of a window.
+"""From a maximum pool of single bits to one PrimFunc.
 
-Windows may reach into the halo, where level 0 never wins.
+Levels of one bit are stored as a bit plane, 32 channels a word. Their maximum is a bitwise OR, so
+that a word of the result is the OR of a window's words. Windows may reach into the halo, whose
+level is 0 and never wins.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from stages.packaging.emitting.kernel import Kernel
 
 
 def is_bit_pool(composite: Composite) -> bool:
-    """Whether a composite pools packed words."""
+    """Whether a composite is a maximum pool that reads a bit plane."""
     return any(is_op(call, operator_names.QNN_FROM_PLANES) for call in composite.calls.values())
 
 
@@ -29,10 +31,13 @@ def lower_bit_pool(composite: Composite, symbol: str) -> Kernel:
 
 
 class _BitPool:
+    """A pool, and where its windows lie in what it reads."""
+
     def __init__(self, composite: Composite) -> None:
         (self.parameter,), (self.output,) = composite.parameters, composite.outputs
         self.halo = StoredHalo.of(attributes(composite.store_of(self.output)))
         self.pool = attributes(composite.main)
+        # The row and column, in the stored input, of the first pixel inside its halo.
         self.origin = attributes(composite.calls[composite.main.args[0]])["origin"]
         self.width = shape_of(composite.main.ty)[2]
         *_, self.input_width, self.words = shape_of(self.parameter.ty)
@@ -62,7 +67,7 @@ class _BitPool:
         return (y * self.pool["strides"][0] + top) * self.input_width + left
 
     def _word(self, data: Buffer, first: Index, word: Index) -> Scalar:
-        """The words of a window, combined."""
+        """The OR of a window's words; `first` is the window's first pixel."""
         rows, columns = self.pool["kernel"]
         taps = [
             data[(first + dy * self.input_width + dx) * self.words + word]

@@ -43,6 +43,8 @@ def lower_image_packing(composite: Composite, symbol: str, hardware: Hardware) -
 
 
 class _PackedImages:
+    """Images whose pixels are a word for each of the rows that are packed."""
+
     def __init__(self, composite: Composite, loop: Loop, lanes: int) -> None:
         self.composite, self.loop = composite, loop
         (self.output,) = composite.outputs

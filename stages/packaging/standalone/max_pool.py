@@ -33,6 +33,8 @@ def lower_max_pool(function: Function, symbol: str, hardware: Hardware) -> Kerne
 
 
 class _MaxPool:
+    """The composite, read once, and how neighbouring channels are gone through."""
+
     def __init__(self, function: Function, loop: Loop, lanes: int) -> None:
         self.function, self.loop = function, loop
         calls = {str(call.op.name): attributes(call) for call in calls_in(function)}

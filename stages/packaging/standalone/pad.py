@@ -31,6 +31,8 @@ def lower_pad(function: Function, symbol: str, hardware: Hardware) -> Kernel:
 
 
 class _Pad:
+    """The composite, read once, and how a row is gone through."""
+
     def __init__(self, function: Function, loop: Loop, register: int) -> None:
         self.function, self.loop = function, loop
         pad = pad_of(function)

@@ -54,6 +54,8 @@ def lower_row_sum(function: Function, symbol: str) -> Kernel:
 
 
 class _RowSum:
+    """The composite, read once: its sum, and what is computed of that."""
+
     def __init__(self, function: Function) -> None:
         self.parameters = list(function.params)
         (output,) = outputs_of(function)

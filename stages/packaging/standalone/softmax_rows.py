@@ -76,6 +76,8 @@ class _Powers:
 
 
 class _Softmax:
+    """The composite, read once; how elements become exponentials depends on their type."""
+
     most_dtype: str
     """Type in which the largest element of a row is looked for."""
 
@@ -157,6 +159,8 @@ class _Softmax:
 
 
 class _OfFloats(_Softmax):
+    """A softmax of floats."""
+
     most_dtype = "float32"
 
     def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
@@ -170,6 +174,8 @@ class _OfFloats(_Softmax):
 
 
 class _OfBytes(_Softmax):
+    """A softmax of bytes, whose exponentials a LUT holds."""
+
     most_dtype = "int32"
 
     def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:

@@ -34,6 +34,8 @@ def lower_computed_weights(function: Function, symbol: str) -> Kernel:
 
 
 class _ComputedWeights:
+    """The composite, read once: matrices as they are computed, and how a kernel reads them."""
+
     def __init__(self, function: Function) -> None:
         (self.source,) = function.params
         *moves, call = calls_in(function)

@@ -210,8 +210,9 @@ class GatheredFloats(Sums):
         is_transposed = of.composite.transpose_of_input is not None
         with T.serial(0, of.pixels) as neighbour, T.serial(0, count) as lane:
             channel, place = block * BLOCK + lane, pixel + neighbour
-            turned, straight = channel * of.height * of.width + place, place * channels + channel
-            value = data[turned if is_transposed else straight]
+            straight = place * channels + channel
+            transposed = channel * of.height * of.width + place
+            value = data[transposed if is_transposed else straight]
             T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
 
 

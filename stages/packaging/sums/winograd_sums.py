@@ -1,7 +1,7 @@
 """A composite around a convolution by transformed products: Winograd's.
 
 A tile of the kernel are some of Winograd's tiles by a block of channels. A few tiles of the kernel
-are multiplied one behind another by the weights of one product, which stay in the first cache. All
+are multiplied one behind another by the weights of one product, which stay in the L1 cache. All
 products stand in scratch, then the sums of one of Winograd's tiles, which are finished pixel by
 pixel.
 """

@@ -42,7 +42,7 @@ def client(folder: Path, key: Path, seed: int, told: Any) -> None:
     for number in random.Random(seed).sample(NUMBERS, len(NUMBERS)):
         manifest = remote.fetch(store, STAGE, key_of(number), "files")
         if manifest is None:
-            remote.offer(store, [built(store, number)])
+            remote.share(store, [built(store, number)])
             counts["built"] += 1
         else:
             counts["fetched"] += 1
@@ -62,7 +62,7 @@ def killed(folder: Path, key: Path) -> None:
 
     Backend.write = half  # type: ignore[method-assign]
     store = Store(folder / "killed")
-    remote_of(folder / "remote", key).offer(store, [built(store, 5)])
+    remote_of(folder / "remote", key).share(store, [built(store, 5)])
 
 
 def vandal(folder: Path, stop: Any) -> None:
@@ -120,7 +120,7 @@ def test_nothing_wrong_is_ever_read(tmp_path: Path, capfd: pytest.CaptureFixture
 def filled(tmp_path: Path) -> tuple[Path, Remote, Store]:
     key, _public = new_key(tmp_path)
     remote, store = remote_of(tmp_path / "remote", key), Store(tmp_path / "store")
-    assert remote.offer(store, [built(store, number) for number in NUMBERS]) == len(NUMBERS)
+    assert remote.share(store, [built(store, number) for number in NUMBERS]) == len(NUMBERS)
     return tmp_path / "remote", remote, store
 
 

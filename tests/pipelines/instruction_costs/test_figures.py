@@ -145,9 +145,9 @@ def test_loads_half_as_fast_are_halves() -> None:
 
 def test_a_load_computes_where_a_mix_takes_twice_as_long() -> None:
     pipes = {"vshuf": "fp1+fp2", "vdot": "fp0+fp1"}
-    assert pipe_placement.beside(pipes, {"vshuf": 3.9, "vdot": 2.7}) == "fp1+fp2"
-    assert pipe_placement.beside(pipes, {"vshuf": 2.1, "vdot": 2.0}) == ""
-    assert pipe_placement.beside(pipes, {}) == ""
+    assert pipe_placement.extra_pipes(pipes, {"vshuf": 3.9, "vdot": 2.7}) == "fp1+fp2"
+    assert pipe_placement.extra_pipes(pipes, {"vshuf": 2.1, "vdot": 2.0}) == ""
+    assert pipe_placement.extra_pipes(pipes, {}) == ""
 
 
 def test_forms_of_sse_stand_in_blocks_of_their_own() -> None:

@@ -40,7 +40,7 @@ def test_a_loop_runs_as_often_as_it_says(tmp_path: Path, architecture: str) -> N
 
 @NEEDS_QEMU
 def test_lines_that_are_read_are_charged_to_the_block_that_reads(tmp_path: Path) -> None:
-    # 64 KiB are read twice, a byte a line: twice too large for the first cache, not the second.
+    # 64 KiB are read twice, a byte a line: twice too large for the L1 cache, not for the L2 cache.
     body = "mark(1000001); for (int r = 0; r < 2; r++) for (long i = 0; i < 65536; i += 64)"
     body += " (void)((volatile char *)room)[i]; mark(1000002);"
     made = program(tmp_path, "aarch64", body, "static char room[65536] = {1};")

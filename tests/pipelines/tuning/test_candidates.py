@@ -17,7 +17,7 @@ from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
 from stages.kernels.workloads import Subject, Workload
 from tests.pipelines.tuning.test_ledger import trial
-from tests.stages.pipeline import offered
+from tests.stages.pipeline import kept_candidates
 from tests.targets import AARCH64, AVX2
 
 SHAPE = Geometry((3, 3), 64, 28, 28)
@@ -34,8 +34,8 @@ def dots(
 
 def layer(**changes: Any) -> Layer:
     """With five kernels, of which that of six pixels is predicted to be best."""
-    offers = [dots(rows, 1.0 + (6 - rows) / 10) for rows in (2, 3, 4, 5, 6)]
-    subject = Subject((Workload("u8s8", SHAPE, 64),), tuple(offers))
+    variants = [dots(rows, 1.0 + (6 - rows) / 10) for rows in (2, 3, 4, 5, 6)]
+    subject = Subject((Workload("u8s8", SHAPE, 64),), tuple(variants))
     default = Candidate(name(6), "rows_inner")
     return Layer("conv", 1, subject, default, **{"hardware": AVX2, **changes})
 
@@ -73,8 +73,8 @@ def test_as_ranked() -> None:
 
 def test_what_was_just_measured_counts_for_the_next_layer() -> None:
     found, narrow = layer(), "mac8_dot4_6x16_none_avx2"
-    offers = (*found.subject.candidates, dots(6, 0.75, channels=16))
-    found.subject = Subject(found.subject.workloads, offers)
+    kernels = (*found.subject.candidates, dots(6, 0.75, channels=16))
+    found.subject = Subject(found.subject.workloads, kernels)
     before = found.candidates(5)
     assert before[:2] == [Candidate(name(5)), Candidate(narrow)]
     shapes = [(f"u8s8 3x3s1x1_64to64_{size}x{size}",) for size in range(20, 28)]
@@ -97,7 +97,7 @@ def test_the_best_kernel_is_tried_by_other_loops() -> None:
     assert all(c.rows is not None and 1 < c.rows < 28 for c in sizes)
     better = layer(trials=[tried(3, 0.5), tried(2, 0.99)])
     assert {candidate.kernel for candidate in better.schedules()} == {name(3)}
-    # What is within the noise does not displace the default; nor does what is no longer offered.
+    # What is within the noise does not displace the default; nor does what is none any longer.
     assert layer(trials=[tried(3, 0.99)]).schedules() == found.schedules()
     assert layer(trials=[tried(30, 0.5)]).schedules() == found.schedules()
 
@@ -147,17 +147,17 @@ def test_what_is_predicted_of_a_candidate() -> None:
 
 
 def packings(found: Layer, count: int) -> list[str]:
-    offers = {found.subject.kernel(offer): offer.signature for offer in found.subject.ranked()}
-    signatures = [offers[candidate.kernel] for candidate in found.candidates(count)]
+    of_kernels = {found.subject.kernel(one): one.signature for one in found.subject.ranked()}
+    signatures = [of_kernels[candidate.kernel] for candidate in found.candidates(count)]
     return [packing_text(signature) for signature in signatures if signature.plan is not None]
 
 
 def test_every_packing_of_bits_is_tried() -> None:
     """Of few trials, half at most are given to kernels for their packing alone."""
     problem = Problem(2, 1, "bipolar")
-    offers = tuple(offered(problem, AARCH64))
-    subject = Subject((Workload(problem.name, Geometry((3, 3), 512, 7, 7), 512),), offers)
-    ranked = [subject.kernel(offer) for offer in subject.ranked()]
+    kernels = tuple(kept_candidates(problem, AARCH64))
+    subject = Subject((Workload(problem.name, Geometry((3, 3), 512, 7, 7), 512),), kernels)
+    ranked = [subject.kernel(one) for one in subject.ranked()]
     found = Layer("conv", 1, subject, Candidate(ranked[0], "rows_inner"), AARCH64)
     all_of_them = set(packings(found, 1000))
     assert len(all_of_them) == 8  # words of 8 to 128 bits, and planes inside of 32 to 128

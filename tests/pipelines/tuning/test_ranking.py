@@ -38,8 +38,8 @@ def subject(geometry: Geometry) -> Subject:
         for method in METHODS
         for rows, channels in TILES
     ]
-    offers = [KernelCandidate(s, s.rows * s.channels / 32 + 1 / s.rows, 0.0) for s in signatures]
-    return Subject((Workload("u8s8", geometry, 128),), tuple(offers))
+    kernels = [KernelCandidate(s, s.rows * s.channels / 32 + 1 / s.rows, 0.0) for s in signatures]
+    return Subject((Workload("u8s8", geometry, 128),), tuple(kernels))
 
 
 def truth(kernel: str, cycles: float) -> float:
@@ -50,18 +50,18 @@ def truth(kernel: str, cycles: float) -> float:
 def measured(geometry: Geometry, **changes: Any) -> Iterator[Trial]:
     """All kernels of a subject beside the one that is predicted to be best."""
     found = subject(geometry)
-    offers = {found.kernel(offer): found.workload.cycles(offer) for offer in found.ranked()}
-    default = next(iter(offers))
-    for kernel, cycles in offers.items():
+    predictions = {found.kernel(one): found.workload.cycles(one) for one in found.ranked()}
+    default = next(iter(predictions))
+    for kernel, cycles in predictions.items():
         if kernel != default:
-            ratio = truth(kernel, cycles) / truth(default, offers[default])
+            ratio = truth(kernel, cycles) / truth(default, predictions[default])
             facts = {"workloads": (found.workload.name,), "against": default, **changes}
-            yield trial(kernel, ratio, predicted=cycles / offers[default], **facts)
+            yield trial(kernel, ratio, predicted=cycles / predictions[default], **facts)
 
 
 def kernels(found: Subject, by: ranking.Ranking = PREDICTED) -> list[str]:
     default = found.kernel(found.ranked()[0])
-    return [found.kernel(offer) for offer in by.ordered(found, default)]
+    return [found.kernel(one) for one in by.ordered(found, default)]
 
 
 @pytest.mark.parametrize("geometry", SHAPES)
@@ -72,14 +72,14 @@ def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> No
     assert PREDICTED.ordered(found, found.kernel(expected[0])) == expected
     layer = Layer("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
     names = [candidate.kernel for candidate in layer.candidates(1000)]
-    assert names == [found.kernel(offer) for offer in expected[1:]]
+    assert names == [found.kernel(one) for one in expected[1:]]
 
 
 @pytest.mark.parametrize("unseen", range(len(SHAPES)))
 def test_the_best_of_a_layer_that_was_never_measured_comes_first(unseen: int) -> None:
     others = [shape for shape in SHAPES if shape is not SHAPES[unseen]]
     found = subject(SHAPES[unseen])
-    cycles = {found.kernel(offer): found.workload.cycles(offer) for offer in found.ranked()}
+    cycles = {found.kernel(one): found.workload.cycles(one) for one in found.ranked()}
     best = min(cycles, key=lambda kernel: truth(kernel, cycles[kernel]))
     by = fit(trial for shape in others for trial in measured(shape))
     assert kernels(found).index(best) > 0

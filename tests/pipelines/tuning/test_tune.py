@@ -18,7 +18,7 @@ from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.recipe import load
 from pipelines.tuning import alternatives, finished_trials, ledger, subjects
-from pipelines.tuning.candidates import as_offered
+from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.snapshot import Snapshot
@@ -67,10 +67,10 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     assert "matches no layer; did you mean 'layer1.0.conv1'" in done.stderr
 
 
-def test_a_kernel_on_rebased_pictures_is_the_one_that_was_offered() -> None:
-    offers = ["mac8_pairs4_by4_2x16", "mac8_pairs4_by2_2x16", "mac8_pairs4_by4_1x16"]
+def test_a_kernel_on_rebased_images_is_the_candidate_that_was_timed() -> None:
+    kernels = ["mac8_pairs4_by4_2x16", "mac8_pairs4_by2_2x16", "mac8_pairs4_by4_1x16"]
     runs = "mac8_pairs4_by4_rebased_2x16"
-    assert [as_offered(name) for name in (runs, *offers)] == [offers[0], *offers]
+    assert [candidate_name(name) for name in (runs, *kernels)] == [kernels[0], *kernels]
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_what_was_measured_best_is_built() -> None:
     machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
     layer = "layer1.0.conv1"
     subject, default = subjects.of(built)[layer], subjects.running(built)[layer]
-    algorithms = {offer.algorithm: subject.kernel(offer) for offer in subject.ranked()}
+    algorithms = {one.algorithm: subject.kernel(one) for one in subject.ranked()}
     assert len(algorithms) > 1
     for kernel in algorithms.values():
         ledger.append(
@@ -172,7 +172,7 @@ def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -
         alternatives.rows(workshop, resolved, "conv1")
     assert error.value.message == (
         "layer=conv1: the layers of residual_block_a2w1_host are known once it is built; "
-        "run: doit build recipe=residual_block_a2w1_host"
+        "run: doit build recipe=ci/residual_block_a2w1_host"
     )
 
 

@@ -19,7 +19,7 @@ from stages.kinds import Model
 from stages.nodes import Expr, Var, VarBinding
 from stages.options import LegalizeOptions, QuantizeOptions
 from tests.stages.networks import residual_block
-from tests.stages.pipeline import board, offers_of
+from tests.stages.pipeline import board, candidates_of
 
 
 def source() -> Model:
@@ -109,13 +109,13 @@ def tables() -> list[Passes]:
     """Those of the stages for a network with quantizers, and those for other models."""
     model, hardware = residual_block(2, 1), board("rpi3")
     options = LegalizeOptions()
-    offers = offers_of(quantizing.run(model=model), hardware)
+    candidates = candidates_of(quantizing.run(model=model), hardware)
     return [
         quantizing.passes(model, QuantizeOptions(floats="bfloat16")),
         quantizing.PREQUANTIZED,
-        legalizing.passes(quantizing.run(model=model), options, offers, {}, hardware),
+        legalizing.passes(quantizing.run(model=model), options, candidates, {}, hardware),
         canonicalizing.PASSES,
-        bitpacking.passes(options, offers, {}, hardware),
+        bitpacking.passes(options, candidates, {}, hardware),
     ]
 
 

@@ -15,7 +15,7 @@ from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 
 RNG = np.random.default_rng(3)
-PICTURE = (1, 3, 1, 5)
+IMAGE = (1, 3, 1, 5)
 KINDS = ("turn", "thin", "thicken", "split", "any", "relu", "add")
 
 
@@ -35,7 +35,7 @@ def assert_same(before: Model, shape: tuple[int, ...]) -> list[str]:
 
 
 def test_nothing_moves_between_layers_of_one_dimension() -> None:
-    """Pictures of one row, channels last, and lines of channels first between them."""
+    """Images of one row, channels last, and lines of channels first between them."""
     builder = ModelBuilder()
     value = builder.input("x", (1, 1, 5, 3), "float32")
     for layer in range(3):
@@ -43,8 +43,8 @@ def test_nothing_moves_between_layers_of_one_dimension() -> None:
         line = builder.emit(relax.op.reshape(turned, (1, 3, 5)), f"line{layer}")
         bias = builder.tensor(f"bias{layer}", RNG.normal(size=(3, 1)).astype(np.float32))
         moved = builder.emit(relax.op.add(line, bias), f"add{layer}")
-        picture = builder.emit(relax.op.reshape(moved, PICTURE), f"picture{layer}")
-        value = builder.emit(relax.op.permute_dims(picture, [0, 2, 3, 1]), f"nhwc{layer}")
+        image = builder.emit(relax.op.reshape(moved, IMAGE), f"image{layer}")
+        value = builder.emit(relax.op.permute_dims(image, [0, 2, 3, 1]), f"nhwc{layer}")
         value = builder.emit(relax.op.abs(value), f"layer{layer}")
     left = assert_same(builder.model([value], ["y"]), (1, 1, 5, 3))
     assert "permute_dims" not in left and left.count("add") == left.count("abs") == 3

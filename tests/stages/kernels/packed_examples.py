@@ -11,13 +11,13 @@ from stages.kernels.byte_families import Dots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import signature_text
-from stages.kernels.terms import plain_plan
+from stages.kernels.terms import digit_plan
 from stages.kernels.wide_families import TransformedDots
 from stages.kernels.winograd_transforms import BY_ONE
 from tests.stages.dialect.example import RNG, Example, integers
 
 POPCOUNT = KernelSignature(
-    "neon_aarch64", plain_plan("xor", 2, 1, "bipolar"), None, 1, 8, "window", 15
+    "neon_aarch64", digit_plan("xor", 2, 1, "bipolar"), None, 1, 8, "window", 15
 )
 _TRANSFORMED = KernelSignature(
     "avx2", None, TransformedDots(2), 2, 8,

@@ -17,12 +17,12 @@ from stages.kernels.kernel_candidates import KernelCandidate, flush_for, from_ta
 from stages.kernels.problems import FLOAT32, Problem
 from stages.kernels.selection import best, byte_candidates
 from stages.kernels.signature import KernelSignature
-from stages.kernels.terms import plain_plan
+from stages.kernels.terms import digit_plan
 from tests.stages.kernels.signatures import SIGNATURES
-from tests.stages.pipeline import offered
+from tests.stages.pipeline import kept_candidates
 from tests.targets import AARCH64, AVX2, AVX512VPOPCNTDQ
 
-PLAN = plain_plan("and", 2, 2, "unipolar")
+PLAN = digit_plan("and", 2, 2, "unipolar")
 POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
 DOT = KernelSignature("sse2", None, Dots(2), 1, 8, "none", 0)
 
@@ -107,7 +107,9 @@ def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
     for core in ("zen4", "icelake"):
         profile = AVX512VPOPCNTDQ.model_copy(update={"core": core})
         candidates = byte_candidates(
-            {"a8w8": to_table(offered(Problem(8, 8, "signed"), profile))}, 8, np.array([-128])
+            {"a8w8": to_table(kept_candidates(Problem(8, 8, "signed"), profile))},
+            8,
+            np.array([-128]),
         )
         rows[core] = best(candidates, geometry, 64).signature.rows
         late = {
@@ -120,7 +122,7 @@ def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
 
 def test_weights_in_the_second_cache_are_transformed_for_the_fewest_products() -> None:
     """Those of small tiles are fewer, which tells where all have to come from beyond it."""
-    candidates = offered(FLOAT32, AVX512VPOPCNTDQ)
+    candidates = kept_candidates(FLOAT32, AVX512VPOPCNTDQ)
     kernels = [candidate for candidate in candidates if candidate.signature.is_transformed]
     geometry, weights = Geometry((3, 3), 256, 7, 7), 36 * 256 * 4 * 64
     for second, tile in ((weights - 1, 2), (weights, 4)):
@@ -195,13 +197,13 @@ def test_ties_go_to_the_smaller_name() -> None:
 
 @pytest.mark.parametrize("hardware", (AARCH64, AVX2), ids=lambda item: item.name)
 def test_candidates_are_plain_data(hardware: Hardware) -> None:
-    candidates = offered(Problem(2, 2, "bipolar"), hardware)
+    candidates = kept_candidates(Problem(2, 2, "bipolar"), hardware)
     assert from_table(to_table(candidates)) == candidates
 
 
 def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     problems = [Problem(2, 1, "bipolar"), Problem(3, 3, "signed"), Problem(8, 8, "signed")]
-    table = {p.name: to_table(offered(p, AARCH64)) for p in problems}
+    table = {p.name: to_table(kept_candidates(p, AARCH64)) for p in problems}
 
     def methods(bits: int, limit: int) -> set[str]:
         products = [o.signature.products for o in byte_candidates(table, bits, np.array([-limit]))]

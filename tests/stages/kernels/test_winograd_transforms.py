@@ -71,7 +71,7 @@ def test_sums_are_those_of_a_convolution(
 
 
 @EVERY
-def test_outputs_that_fill_no_tiles_are_those_of_a_larger_picture(one: Transform) -> None:
+def test_outputs_that_fill_no_tiles_are_those_of_a_larger_image(one: Transform) -> None:
     rng = np.random.default_rng(0)
     height, width = 3 * one.outputs - 1, 2 * one.outputs - 1
     shape = (1, one.reach(height), one.reach(width), 3)

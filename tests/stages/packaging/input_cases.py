@@ -130,7 +130,7 @@ def average_pool() -> Case:
 
 @case
 def stem_and_head() -> Case:
-    """8-bit stem of three channels, mean over the picture, dense head with a float bias."""
+    """8-bit stem of three channels, mean over the image, dense head with a float bias."""
     net = Net((1, 3, 8, 8))
     y = net.conv(net.quant(net.x, "a", 8, 2.0**-5, signed=True), "c", 40, 3, 2, 4, "signed")
     y = net.quant(net.batch_norm(y, "bn", 8.0), "b", 8, 0.125)

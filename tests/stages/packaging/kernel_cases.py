@@ -180,7 +180,7 @@ def dense_bytes() -> Case:
 
 
 @case
-def picture_into_dense() -> Case:
+def image_into_dense() -> Case:
     net = Net((1, 10, 4, 3))
     y = net.conv(net.quant(net.x, "a", 2, 0.5), "c", 33)
     y = net.quant(net.batch_norm(y, "bn", 8.0), "b", 2, 0.5)

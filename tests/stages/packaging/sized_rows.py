@@ -110,7 +110,7 @@ def batched(sized: Sized, key: str, size: int) -> Any:
 
 
 def collected(sized: Sized, key: str, size: int) -> Any:
-    """One of two pictures, of whose values both are read together."""
+    """One of two images, of whose values both are read together."""
     sized.attrs["pictures"] = 2
     x = sized.net.builder.input(key, (1, size, 64), "int8")
     sized.inputs[key] = sized.rng.integers(-128, 128, (2, size, 64)).astype(np.int8)

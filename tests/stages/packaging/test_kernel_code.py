@@ -24,7 +24,7 @@ from tests.stages.packaging.listings import (
 from tests.stages.packaging.programs import compile_program, lowered, pack
 from tests.targets import AARCH64, AMX, ARMV7, AVX512VPOPCNTDQ
 
-# Layers of ResNet-18: channels, width of the picture, activation bits, weight bits.
+# Layers of ResNet-18: channels, width of the image, activation bits, weight bits.
 LAYERS = ((64, 56, 2, 1), (128, 28, 1, 1), (256, 14, 2, 2), (512, 7, 3, 3))
 LAYER = pytest.mark.parametrize(
     "layer",

@@ -139,7 +139,7 @@ TILED = ("residual_a2w1", "ternary_levels_of_falling_channels", "input_threshold
     [pytest.param(n, marks=() if n == TILED[0] else pytest.mark.slow) for n in CASES],
 )
 def test_a_network_by_matrix_tiles(name: str) -> None:
-    """By products of bytes, which tiles multiply where a picture is large enough."""
+    """By products of bytes, which tiles multiply where an image is large enough."""
     skip_unless_runnable(AMX)
     case = CASES[name]()
     _, program = assert_exact(case.model, case.inputs(), AMX, MAC)

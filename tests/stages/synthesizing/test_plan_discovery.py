@@ -54,7 +54,7 @@ def test_a_plan_is_its_product_for_every_pair_of_levels(plan: TermPlan) -> None:
             assert plan.scale * total + constants[w] == products(n, m, plan.weights)[a, w]
 
 
-def test_every_precision_and_encoding_has_a_plain_plan_without_sums() -> None:
+def test_every_precision_and_encoding_has_a_plan_by_digits_without_sums() -> None:
     for problem in PROBLEMS:
         bits = problem.activation_bits, problem.weight_bits
         kind = f"{'xor' if problem.weights == 'bipolar' else 'and'}{bits[0] * bits[1]}"

@@ -118,7 +118,7 @@ def test_a_word_holds_neighbouring_channels_of_one_output() -> None:
             assert word[channel % bits] == q[output, 0, 0, channel]
 
 
-def test_all_widths_are_offered_where_bytes_are_counted() -> None:
+def test_all_widths_are_candidates_where_bytes_are_counted() -> None:
     """The instruction sets of x86 have no rows that flush other words: nothing changes there."""
     for hardware, widths in ((AARCH64, {*WORDS}), (ARMV7, {*WORDS}), (AVX2, set())):
         assert {*word_widths(isa_of(hardware))} == widths

@@ -194,7 +194,7 @@ def test_what_floats_make_of_a_byte_is_one_table() -> None:
 
 
 def test_what_integers_make_of_a_byte_stays() -> None:
-    """Such as a uint8 picture as int8, which is a part of laying it out."""
+    """Such as a uint8 image as int8, which is a part of laying it out."""
     net = Net((1, 5, 6, 3), "uint8")
     wide = net.emit(relax.op.astype(net.x, "int32"), "wide")
     moved = net.emit(
@@ -205,7 +205,7 @@ def test_what_integers_make_of_a_byte_stays() -> None:
 
 
 def test_bytes_of_other_positions_are_not_the_same() -> None:
-    """A product of a picture and its transpose stays one."""
+    """A product of an image and its transpose stays one."""
     skip_unless_runnable(AVX2)
     net = Net((1, 8, 8))
     turned = net.emit(relax.op.permute_dims(net.x, [0, 2, 1]), "turned")

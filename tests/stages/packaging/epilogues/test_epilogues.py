@@ -76,7 +76,7 @@ def test_epilogues_are_vectors(hardware: Hardware, monkeypatch: pytest.MonkeyPat
 
 
 def composite(emit: Callable[[FunctionBuilder, Any], Any]) -> Any:
-    """A packed composite around one emitted call on a float picture [1, 1, 1, 32]."""
+    """A packed composite around one emitted call on a float image [1, 1, 1, 32]."""
     builder = FunctionBuilder()
     data = builder.param("p1", (1, 1, 1, 32), "float32")
     value = builder.emit(emit(builder, data), "v")

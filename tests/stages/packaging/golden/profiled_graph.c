@@ -97,14 +97,14 @@ int package_supported(void)
     return rt_system_has_features(needed, N_NEEDED) ? RT_OK : RT_PROCESSOR;
 }
 
-static void run_picture(
-    struct context *context, const void *const in[], void *const out[], int32_t picture)
+static void run_image(
+    struct context *context, const void *const in[], void *const out[], int32_t image)
 {
     uint8_t *const arena = context->runtime.arena;
     (void)in;
-    const uint8_t *const in0 = (const uint8_t *)in[0] + (size_t)picture * 1003;
-    uint8_t *const out0 = (uint8_t *)out[0] + (size_t)picture * 4012;
-    uint8_t *const out1 = (uint8_t *)out[1] + (size_t)picture * 1003;
+    const uint8_t *const in0 = (const uint8_t *)in[0] + (size_t)image * 1003;
+    uint8_t *const out0 = (uint8_t *)out[0] + (size_t)image * 4012;
+    uint8_t *const out1 = (uint8_t *)out[1] + (size_t)image * 1003;
     context->in[0] = in0;
     if (!rt_in_place(in0, 1003)) {
         rt_copy(arena + 0, in0, 1003);
@@ -112,7 +112,7 @@ static void run_picture(
     }
     context->out[0] = rt_in_place(out0, 4012) ? out0 : arena + 8064;
     context->out[1] = rt_in_place(out1, 1003) ? out1 : arena + 12096;
-    context->at.picture = picture;
+    context->at.picture = image;
     rt_run(&context->runtime, graph);
     if (context->out[0] != out0)
         rt_copy(out0, context->out[0], 4012);
@@ -122,7 +122,7 @@ static void run_picture(
 
 static void run_all(struct context *context, const void *const in[], void *const out[])
 {
-    run_picture(context, in, out, 0);
+    run_image(context, in, out, 0);
 }
 
 int32_t package_abi_version(void)

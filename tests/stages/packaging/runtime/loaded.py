@@ -98,7 +98,7 @@ def infer(
         assert out.tobytes() == expected[name][sample].tobytes(), name
 
 
-def of_three_pictures() -> Program:
+def of_three_images() -> Program:
     one = make_program(X86_64)
     return replace(
         one,
@@ -122,8 +122,8 @@ void add_all(const void *b, const void *c, const void *bias, void *y, void *scra
 
 
 def with_a_last_call_for_all() -> Program:
-    """Pictures are collected at a distance of 1008 numbers."""
-    several = of_three_pictures()
+    """Images are collected at a distance of 1008 numbers."""
+    several = of_three_images()
     *calls, last = several.calls
     return replace(
         several,

@@ -13,7 +13,7 @@ from stages.packaging.program.kernel_program import Program
 from tests.stages.packaging.runtime.loaded import (
     Loaded,
     memory,
-    of_three_pictures,
+    of_three_images,
     with_a_last_call_for_all,
 )
 from tests.stages.packaging.support import (
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module", params=["apart", "collected"])
 def program_of_batch(request: pytest.FixtureRequest) -> Program:
-    """The toy, run for each of three pictures; its last call for each or for all at once."""
-    return of_three_pictures() if request.param == "apart" else with_a_last_call_for_all()
+    """The toy, run for each of three images; its last call for each or for all at once."""
+    return of_three_images() if request.param == "apart" else with_a_last_call_for_all()
 
 
 @pytest.fixture(scope="module")
 def batch(program_of_batch: Program, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    """Its package; a picture's share of the caller's tensors is nowhere aligned."""
+    """Its package; an image's share of the caller's tensors is nowhere aligned."""
     golden = make_golden()
     files = assembled(
         program=program_of_batch,
@@ -54,7 +54,7 @@ def batch(program_of_batch: Program, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 9])
-def test_threads_take_pictures_or_share_the_work_of_each(batch: Loaded, threads: int) -> None:
+def test_threads_take_images_or_share_the_work_of_each(batch: Loaded, threads: int) -> None:
     image = make_golden().inputs["image"]
     expected = meaning(image)
     context = batch.open(threads)
@@ -68,7 +68,7 @@ def test_threads_take_pictures_or_share_the_work_of_each(batch: Loaded, threads:
     batch.finish(context)
 
 
-def test_threads_have_arenas_of_their_own_while_there_are_pictures(
+def test_threads_have_arenas_of_their_own_while_there_are_images(
     batch: Loaded, program_of_batch: Program
 ) -> None:
     sizes = [int(batch.entry("arena_size")(threads)) for threads in (1, 2, 3, 4, 5)]

@@ -26,7 +26,7 @@ from tests.stages.packaging.runtime.loaded import (
     SPAN,
     Loaded,
     memory,
-    of_three_pictures,
+    of_three_images,
     run_program,
     with_a_last_call_for_all,
 )
@@ -75,9 +75,9 @@ class Armed:
         return found
 
 
-def run(armed: Armed, pictures: int) -> float:
-    """Run the toy on so many pictures and compare; how long it took, ns."""
-    image = make_golden().inputs["image"][:pictures]
+def run(armed: Armed, images: int) -> float:
+    """Run the toy on so many images and compare; how long it took, ns."""
+    image = make_golden().inputs["image"][:images]
     expected = meaning(image)
     source = memory(image.nbytes)
     source[:] = image.ravel()
@@ -131,11 +131,11 @@ def test_each_run_notes_who_was_where(folder: Path, threads: int) -> None:
     assert toy.entry("most_spans")(0) == toy.entry("most_spans")(257) == 0
 
 
-@pytest.fixture(scope="module", params=[of_three_pictures, with_a_last_call_for_all])
+@pytest.fixture(scope="module", params=[of_three_images, with_a_last_call_for_all])
 def batch(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Program, Path]:
-    """The toy on three pictures, and its package."""
+    """The toy on three images, and its package."""
     program, golden = request.param(), make_golden()
     files = assembled(
         program=program,
@@ -152,7 +152,7 @@ def batch(
 
 @native
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
-def test_pictures_of_a_batch_are_told_apart(
+def test_images_of_a_batch_are_told_apart(
     batch: tuple[Program, Path], threads: int, tmp_path: Path
 ) -> None:
     made, folder = batch
@@ -166,7 +166,7 @@ def test_pictures_of_a_batch_are_told_apart(
         last = {-1} if made.together else {0, 1, 2}
         assert dict(found) == {0: {0, 1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}, 3: last}
         assert len(spans) <= armed.most
-        if threads <= 3:  # a picture is one thread's alone
+        if threads <= 3:  # an image is one thread's alone
             apart = spans[spans["picture"] >= 0]
             assert len({(s["picture"], s["thread"]) for s in apart}) == 3
         assert 0 < armed.times().sum() <= whole

@@ -15,7 +15,7 @@ from stages.dialect.calls import attributes, is_op
 from stages.dialect.padding import Padding, Sides
 from stages.dialect.zero_point import BIPOLAR
 from stages.graph.bindings import bindings_of, calls_of
-from stages.graph.composites import PLAIN
+from stages.graph.composites import TE
 from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.numerics import rescale
@@ -238,6 +238,6 @@ def additions(packed: Model) -> int:
     return sum(
         is_op(binding.value, "relax.add")
         for _, function in calls_of(packed)
-        if str(function.attrs["composite"]) != PLAIN
+        if str(function.attrs["composite"]) != TE
         for binding in bindings_of(function)
     )

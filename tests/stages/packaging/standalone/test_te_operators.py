@@ -25,7 +25,7 @@ HARDWARE = AVX2 if platform.machine() == "x86_64" else AARCH64
 def is_package(name: str) -> bool:
     """Whether an example has an expression, and an input and an output that C has types for.
 
-    What collects the pictures of a batch is no kernel.
+    What collects the images of a batch is no kernel.
     """
     main = ALL[name].model().module["main"]
     kinds = (main.params[0].ty, outputs_of(main)[0].ty)

@@ -6,7 +6,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.graph.bindings import calls_of
-from stages.graph.composites import PLAIN
+from stages.graph.composites import TE
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
 from stages.packaging.emitting.composite import Composite
@@ -35,7 +35,7 @@ def convolutions(packed: Model, hardware: Hardware) -> list[ComposedKernel]:
     schedule = {"order": "rows_inner", "spread": MANY, "interleaved": False}
     found = []
     for _, function in calls_of(packed):
-        if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
+        if str(function.attrs["composite"]) != TE and Composite(function).is_convolution:
             found.append(compose(function, schedule, hardware))
     return found
 

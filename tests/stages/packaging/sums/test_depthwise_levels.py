@@ -107,7 +107,7 @@ def test_there_is_one_way(wish: Any) -> None:
     net = SourceNet((1, 4, 6, 6))
     model = net.model(depthwise(net, net.quant(net.x, "data", 2, 0.5), "dw"))
     assert not legalizing.subjects(
-        model=stages(model)["quantizing"], options=algorithm("mac8"), offers={}
+        model=stages(model)["quantizing"], options=algorithm("mac8"), candidates={}
     )
     with pytest.raises(StageError, match=f"cannot choose {wish}: it multiplies every channel on"):
         stages(model, options=algorithm(wish))

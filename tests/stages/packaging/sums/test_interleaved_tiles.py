@@ -12,7 +12,7 @@ from stages import scheduling, synthesizing
 from stages.codegen import target_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
-from stages.graph.composites import PRODUCTS
+from stages.graph.composites import LINEAR
 from stages.kernels.kernel_candidates import to_table
 from stages.kernels.operand_storage import WeightCode
 from stages.kernels.problems import Problem
@@ -25,7 +25,7 @@ from tests.stages.packaging.level_net import MAC
 from tests.stages.packaging.level_net import Net as FewBits
 from tests.stages.packaging.programs import Executor, assert_exact, compose, pack
 from tests.stages.packaging.sums.convolution_nets import MANY, convolutions, is_joined, residual
-from tests.stages.pipeline import offered, random_inputs
+from tests.stages.pipeline import kept_candidates, random_inputs
 from tests.targets import (
     AMX,
     AMX_GFNI,
@@ -63,7 +63,7 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
     bodies = synthesizing.run(model=packed, hardware=AMX, memo=kept)
     schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": True}
     several = 0
-    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
+    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == LINEAR]:
         with target_of(AMX):
             made = compose(function, schedule, AMX)
             text = made.kernel(bodies).function.script()
@@ -128,6 +128,6 @@ def test_weights_that_no_code_stores_are_bytes() -> None:
     """Channels whose weights are negated may have one beyond the two bits of the others."""
     for levels, is_stored in (([-2, 1], True), ([-1, 2], False), ([-1, 1], True)):
         weight = np.resize(np.array(levels, np.int8), (32, 3, 3, 64))
-        table = {"few": to_table(offered(Problem(2, 2, "signed"), AMX_GFNI))}
-        codes = {offer.signature.code for offer in byte_candidates(table, 2, weight)}
+        table = {"few": to_table(kept_candidates(Problem(2, 2, "signed"), AMX_GFNI))}
+        codes = {candidate.signature.code for candidate in byte_candidates(table, 2, weight)}
         assert (WeightCode(2, False) in codes) == is_stored

@@ -19,7 +19,7 @@ from tests.stages.packaging.programs import assert_exact
 from tests.targets import I8MM, skip_unless_runnable
 
 WIDTHS = (1, 2, 3, 5, 8, 13)
-OFFERS = pipeline.offers_of
+CANDIDATES = pipeline.candidates_of
 
 
 def kernels(packed: Model) -> list[KernelSignature]:
@@ -45,7 +45,7 @@ def test_images_of_every_width(width: int) -> None:
 def test_signed_bytes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """SMMLA, which takes levels less 128: as they come, and from images that are stored so."""
     skip_unless_runnable(I8MM)
-    monkeypatch.setattr(pipeline, "offers_of", signed_ones)
+    monkeypatch.setattr(pipeline, "candidates_of", signed_ones)
     net = Net((1, 3, width, 32), "uint8")
     x = net.conv(net.x, "first", 32, dtype="uint8")
     packed, _ = assert_exact(
@@ -57,11 +57,11 @@ def test_signed_bytes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def signed_ones(quantized: Model, hardware: Hardware) -> Table:
-    """Offers without what multiplies unsigned bytes by signed ones, four or more at a time."""
-    table = OFFERS(quantized, hardware)
-    return {name: [o for o in offers if not is_mixed(o)] for name, offers in table.items()}
+    """Candidates without what multiplies unsigned bytes by signed ones, four or more at a time."""
+    table = CANDIDATES(quantized, hardware)
+    return {name: [o for o in candidates if not is_mixed(o)] for name, candidates in table.items()}
 
 
-def is_mixed(offer: Any) -> bool:
-    products = offer["signature"]["products"] or {"kind": "", "group": 0}
+def is_mixed(candidate: Any) -> bool:
+    products = candidate["signature"]["products"] or {"kind": "", "group": 0}
     return products["kind"] in ("dots", "matrix_dots") and products["group"] >= 4

@@ -18,7 +18,7 @@ from stages.codegen import compile_object, target_of
 from stages.dialect.calls import shape_of
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
-from stages.graph.composites import PRODUCTS
+from stages.graph.composites import LINEAR
 from stages.kinds import Model
 from stages.nodes import PrimFunc
 from stages.options import LegalizeOptions
@@ -138,7 +138,7 @@ def transformed_case(hardware: Hardware, size: tuple[int, int]) -> Case:
     (
         pytest.param(lambda: bytes_case(AVX2, (1, 1, 9)), id="one row"),
         pytest.param(lambda: bytes_case(AVX512VNNI, (1, 13, 21)), id="a prime number of rows"),
-        pytest.param(lambda: bytes_case(AVX2, (2, 7, 5)), id="joined rows of two pictures"),
+        pytest.param(lambda: bytes_case(AVX2, (2, 7, 5)), id="joined rows of two images"),
         pytest.param(lambda: bytes_case(AMX, (1, 11, 21)), id="matrix tiles"),
         pytest.param(lambda: bytes_case(AARCH64, (1, 7, 14)), id="Arm"),
         pytest.param(lambda: bits_case(AVX2, 0), id="bits"),
@@ -174,7 +174,7 @@ def lowered(rows: int | None) -> tuple[ComposedKernel, Kernel]:
     """The second convolution of 3x3 pixels by two blocks of channels, 13 rows of 21."""
     packed = pack(residual((1, 13, 21)), AVX512VNNI, MAC)
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
-    functions = [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]
+    functions = [f for _, f in calls_of(packed) if f.attrs["composite"] == LINEAR]
     stated = {"rows": rows} if rows is not None else {}
     with target_of(AVX512VNNI):
         made = compose(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)

@@ -33,7 +33,7 @@ from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.integer_net import Net
 from tests.stages.packaging.programs import assert_exact, compose, pack
-from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
+from tests.stages.pipeline import algorithm, candidates_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
     AMX,
@@ -276,15 +276,15 @@ def test_what_it_cannot_do_is_an_error(model: Model) -> None:
 def test_a_measurement_counts_beside_what_is_predicted_best() -> None:
     """A kernel that was compared with one that is no longer the default is not taken."""
     models = stages(layer(), AVX2)
-    offers = offers_of(models["quantizing"], AVX2)
+    candidates = candidates_of(models["quantizing"], AVX2)
     arguments: dict[str, Any] = {
         "model": models["canonicalizing"],
         "options": LegalizeOptions(),
-        "offers": offers,
+        "candidates": candidates,
         "hardware": AVX2,
     }
     (subject,) = bitpacking.subjects(
-        model=models["canonicalizing"], options=LegalizeOptions(), offers=offers
+        model=models["canonicalizing"], options=LegalizeOptions(), candidates=candidates
     ).values()
     predicted, second, *_ = map(subject.kernel, subject.ranked())
     for against, expected in ((None, second), (predicted, second), (second, predicted)):
