@@ -99,11 +99,9 @@ class _Writer:
         windows = windows_of(node.attributes, kernel, x.shape[1:3])
         shape = (1, *windows.output_extents(x.shape[1:3]), outputs)
         x, padding = self._placed(node, x, windows, 0)
+        down, right = windows.dilations
         options = {"padding": padding} | strides_of(windows)
-        options |= {
-            "dilation_h_factor": windows.dilations[0],
-            "dilation_w_factor": windows.dilations[1],
-        }
+        options |= {"dilation_h_factor": down, "dilation_w_factor": right}
         if groups == 1:
             self._product(node, x, weight, (0, 2, 3, 1), 0, shape, "CONV_2D", "Conv2DOptions",
                           options, 3)  # fmt: skip

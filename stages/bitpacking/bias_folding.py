@@ -27,26 +27,26 @@ def fold_bias(
     signature: KernelSignature,
     q: Array,
     channels: int,
-    points: tuple[ZeroPoint, ZeroPoint],
+    zero_points: tuple[ZeroPoint, ZeroPoint],
     halo: Halo,
     window: Window,
 ) -> tuple[int, Array, list[int]]:
     """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
 
-    `points` are the zero points of the data and of the weights [O, KH, KW, C].
+    `zero_points` are those of the data and of the weights `q` [O, KH, KW, C].
     The kernel computes `scale * raw` over a window of an image with a `halo`, and over `channels`
     channels, of which those behind the last are at level 0 and have stored weights 0. What is
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
     """
-    point, weight_point = points
-    scale = signature.scale * point.denominator
+    of_data, of_weights = zero_points
+    scale = signature.scale * of_data.denominator
     outputs = q.shape[0]
-    n = weight_point.numerators(q).astype(np.int64)
+    n = of_weights.numerators(q).astype(np.int64)
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
-    base = point.numerator(0) * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
-    difference = window.padding.difference(halo, point)
+    base = of_data.numerator(0) * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
+    difference = window.padding.difference(halo, of_data)
     counts = border(window) if difference else [0, 0, 0, 0]
     top, left, bottom, right = counts
     rows = border_classes(window.output[0], top, bottom)
@@ -72,6 +72,6 @@ def _outside(window: Window, axis: int, position: int) -> Array:
 
 def widened(q: Array, edge: Layout) -> Array:
     """Weights [O, KH, KW, C] with the channels and stacks of rows of an edge, zeros between."""
-    rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
+    rows = round_up(q.shape[1], edge.packed_rows) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
-    return pack_rows(np.pad(q, width), edge.stacked)
+    return pack_rows(np.pad(q, width), edge.packed_rows)

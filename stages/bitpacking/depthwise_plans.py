@@ -87,11 +87,12 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
         return None
     attrs, (_, weight) = attributes(inner.value), inner.value.args
     q = graph.model.params[str(caller.actual[weight].name)].astype(np.int32)
-    layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point"]
+    layer, zero_point = layer_around(graph, caller, inner, q), attrs["data_zero_point"]
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
-    layout = layout_of(layer.data, "bytes", halo=Padding.of(attrs).halo(point), block=layer.unit)
-    return DepthwisePlan(layer, taps, -point.whole * _sums(q), layout=layout)
+    halo = Padding.of(attrs).halo(zero_point)
+    layout = layout_of(layer.data, "bytes", halo=halo, block=layer.unit)
+    return DepthwisePlan(layer, taps, -zero_point.whole * _sums(q), layout=layout)
 
 
 def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:

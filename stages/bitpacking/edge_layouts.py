@@ -42,7 +42,7 @@ class Layout:
     block: int = BLOCK
     images: int = 1
     """Images of a batch; more than one only as bytes or floats."""
-    stacked: int = 1
+    packed_rows: int = 1
     """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
     phases: int = 1
     """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
@@ -54,7 +54,7 @@ class Layout:
     @property
     def is_image(self) -> bool:
         """Whether rows lie one below the other, so that anything can read what is inside."""
-        return self.stacked == self.phases == 1
+        return self.packed_rows == self.phases == 1
 
     @property
     def is_narrow(self) -> bool:
@@ -91,8 +91,8 @@ class Layout:
         if self.stored is not None:
             return packed_edges.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
         is_table = self.form in ("tables", "balanced_tables")
-        channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
-        size = (size[0] // self.stacked, size[1])
+        channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.packed_rows)
+        size = (size[0] // self.packed_rows, size[1])
         return (self.images, *size, channels) if self.images > 1 else (*size, channels)
 
     @property
@@ -176,6 +176,6 @@ def _stored(value: Expr, layout: Layout) -> Any:
         value,
         halo=Halo(sides, layout.halo.level ^ (SHIFT * layout.rebased)),
         channels=layout.padded_channels,
-        stacked=layout.stacked,
+        packed_rows=layout.packed_rows,
         phases=layout.phases,
     )

@@ -200,7 +200,7 @@ def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
         return plan.layout
     layout, given = plan.layout, plan.layer.actual.values()
     is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
-    is_whole = layout.padded_channels == layout.channels and layout.stacked == 1
+    is_whole = layout.padded_channels == layout.channels and layout.packed_rows == 1
     is_own = any(layout.halo.sides) or layout.phases > 1 or layout.rebased
     is_only = sum(variable.same_as(argument) for argument in given) == 1
     return layout if is_bytes and is_whole and is_own and is_only else None

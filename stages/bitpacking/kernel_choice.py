@@ -198,7 +198,7 @@ def _of_packing(
 
 
 def _cheapest(subject: Subject) -> Subject:
-    """The same with rows of its data stacked, or its pixels close together, if that is predicted to
+    """The same with rows of its data packed, or its pixels close together, if that is predicted to
     be cheaper."""
     mine = subject.workload.geometry
     others = [_laid(subject, g) for g in (mine.as_row_packed, mine.as_unpadded) if g is not None]
@@ -232,7 +232,7 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
         output=nhwc(layer.call.ty)[:2],
         transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
     )
-    lying: dict[str, Any] = {"stacked": geometry.packed_rows, "phases": geometry.phases}
+    lying: dict[str, Any] = {"packed_rows": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
         lying["block"] = 1 if geometry.is_unpadded else geometry.unit
     elif kernel.is_float:

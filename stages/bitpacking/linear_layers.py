@@ -37,7 +37,7 @@ class Layer(Caller):
     unit: int = BLOCK
     """Bytes of its data are padded to a multiple of so many channels."""
     lies_freely: bool = False
-    """Whether rows of its data can be stacked, or pixels lie close together: nothing else reads
+    """Whether rows of its data can be packed, or pixels lie close together: nothing else reads
     them so, and a pass of their own makes them."""
     algorithm: Algorithm | None = None
     """How the recipe says that it multiplies."""

@@ -97,7 +97,7 @@ class LinearPlan:
         outputs, *_, inputs = self.layer.weights.shape
         named = {
             "signature": signature_text(self.signature),
-            **self.window.attributes(self.layout.stacked, self.layout.phases),
+            **self.window.attributes(self.layout.packed_rows, self.layout.phases),
             **attrs,
             "channels": [count * inputs, outputs],
         }

@@ -45,7 +45,7 @@ def can_be_rebased(plans: Plans) -> set[Var]:
 def _flips(plan: LinearPlan) -> bool:
     """Whether a layer flips what it reads, and that is an image as it lies."""
     layout = plan.layout
-    is_whole = layout.form == "bytes" and not layout.is_narrow and layout.stacked == 1
+    is_whole = layout.form == "bytes" and not layout.is_narrow and layout.packed_rows == 1
     is_flipped = bool(plan.signature.offset) and dtype_of(plan.layer.data.ty) == "uint8"
     return is_whole and is_flipped and not plan.is_computed
 

@@ -37,30 +37,30 @@ class Window:
         first = np.arange(self.output[axis]) * self.strides[axis] - self.padding.sides[axis]
         return first[:, None] + np.arange(self.kernel[axis])
 
-    def halo(self, stacked: int, phases: int, zero_point: ZeroPoint = AT_ZERO) -> Halo:
+    def halo(self, packed_rows: int, phases: int, zero_point: ZeroPoint = AT_ZERO) -> Halo:
         """What must surround the image, of bytes with a zero point or else of level 0."""
-        return replace(self.padding.halo(zero_point), sides=self._around(stacked, phases))
+        return replace(self.padding.halo(zero_point), sides=self._around(packed_rows, phases))
 
-    def _around(self, stacked: int, phases: int) -> Sides:
-        """How far that reaches: the last window or tile ends in it where rows are stacked, and
+    def _around(self, packed_rows: int, phases: int) -> Sides:
+        """How far that reaches: the last window or tile ends in it where rows are packed, and
         phases are alike."""
         top, left, bottom, right = self.padding.sides
         height, width = self.size
         if self.transform is not None:
             rows, columns = map(self.transform.reach, self.output)
             return Sides(top, left, max(0, rows - top - height), max(0, columns - left - width))
-        reached = (self.output[0] - 1) * self.strides[0] + round_up(self.kernel[0], stacked)
-        rows = round_up(max(top + height + bottom, reached), stacked * phases)
+        reached = (self.output[0] - 1) * self.strides[0] + round_up(self.kernel[0], packed_rows)
+        rows = round_up(max(top + height + bottom, reached), packed_rows * phases)
         columns = round_up(left + width + right, phases)
         return Sides(top, left, rows - height - top, columns - width - left)
 
-    def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
+    def attributes(self, packed_rows: int, phases: int) -> dict[str, Any]:
         """How a packed convolution steps over an image whose rows lie so."""
         (height, width), (down, right) = self.kernel, self.strides
         return {
-            "window": [-(-height // stacked), width],
+            "window": [-(-height // packed_rows), width],
             "rows": height,
-            "strides": [down // stacked, right],
+            "strides": [down // packed_rows, right],
             "output": list(self.output),
             "phases": phases,
         }

@@ -40,8 +40,8 @@ def convolve(
     view = windows(data.astype(np.float64), (kh, kw), strides, dilation)
     n, oh, ow = view.shape[:3]
     if group_channels == 1:
-        filters = weight.reshape(groups, oc // groups, kh, kw).astype(np.float64)
-        sums = np.einsum("nhwckl,cmkl->nhwcm", view, filters, optimize=True)
+        taps = weight.reshape(groups, oc // groups, kh, kw).astype(np.float64)
+        sums = np.einsum("nhwckl,cmkl->nhwcm", view, taps, optimize=True)
         return sums.reshape(n, oh, ow, oc).astype(dtype)
     parts = []
     for group in range(groups):

@@ -43,8 +43,8 @@ def _conv2d_meaning(
     """
     del of_levels
     padded = pad_spatial(data_zero_point.numerators(data), padding.sides, padding.numerator)
-    filters = weight_zero_point.numerators(weight)
-    return convolve(padded, filters, strides, groups, dilation, dtype)
+    numerators = weight_zero_point.numerators(weight)
+    return convolve(padded, numerators, strides, groups, dilation, dtype)
 
 
 def _dense_meaning(

@@ -95,7 +95,7 @@ class TransposedConvolution:
         (top, bottom), (left, right) = self.rows.pads, self.columns.pads
         return Sides(top, left, bottom, right)
 
-    def filters(self, weights: Array) -> Array:
+    def weight(self, weights: Array) -> Array:
         """OIHW weights of the plain convolution from [C, M / groups, KH, KW], zero where none are.
 
         O counts groups, rows of phases, columns of phases, then the group's channels.

@@ -83,10 +83,10 @@ def direct_conv2d(
     """Convolution of an already padded image; accumulators are int32, int64 or, of floats,
     float16, float32 or float64."""
     kind = np.float64 if dtype.startswith("float") else np.int32
-    filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point.whole
+    numerators = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point.whole
     levels = data.astype(kind) - data_zero_point.whole
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return convolve(levels, filters, strides, groups, dilation, dtype)
+        return convolve(levels, numerators, strides, groups, dilation, dtype)
 
 
 def _dense_type(types: Sequence[TensorType], attrs: Attrs) -> Any:

@@ -81,10 +81,10 @@ def packed_depthwise(
     where it is the other way round.
     """
     channels = data.shape[-1]
-    filters = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]
+    taps = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]
     images = data.reshape(-1, *data.shape[-3:])[:, origin[0] :, origin[1] :]
     levels = images.astype(np.int32) + offset
-    sums = convolve(levels, filters, strides, channels, dilation, "int32")
+    sums = convolve(levels, taps, strides, channels, dilation, "int32")
     if output is not None:
         sums = sums[:, : output[0], : output[1]]
     total: Array = np.pad(sums, [(0, 0)] * 3 + [(0, -channels % BLOCK)]) + bias

@@ -33,20 +33,20 @@ Attrs = Mapping[str, Any]
 
 def _bytes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     images, h, w, _ = shape_of(types[0])
-    (rows, columns), stacked = attrs["halo"].sides.around(h, w), attrs["stacked"]
-    size = (rows // stacked, columns, stacked * attrs["channels"])
+    (rows, columns), packed_rows = attrs["halo"].sides.around(h, w), attrs["packed_rows"]
+    size = (rows // packed_rows, columns, packed_rows * attrs["channels"])
     return tensor_type((images, *size) if images > 1 else size, "uint8")
 
 
 def _bytes_expression(
-    levels: Tensor, *, halo: Halo, channels: int, stacked: int, phases: int
+    levels: Tensor, *, halo: Halo, channels: int, packed_rows: int, phases: int
 ) -> Any:
     top, left, *_ = halo.sides
     images, height, width, own = (int(extent) for extent in levels.shape)
 
     def at(n: Index, line: Index, x: Index, place: Index) -> Scalar:
         row = stored_row(line, rows, rows // phases) if phases > 1 else line
-        y, c = row * stacked + place // channels, place % channels
+        y, c = row * packed_rows + place // channels, place % channels
         value = levels[n, y - top, x - left, c]
         if channels > own:
             value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
@@ -56,17 +56,17 @@ def _bytes_expression(
         return tirx.if_then_else(inside, value, tirx.const(halo.level, "uint8"))
 
     rows, columns = halo.sides.around(height, width)
-    shape = (rows // stacked, columns, stacked * channels)
+    shape = (rows // packed_rows, columns, packed_rows * channels)
     if images > 1:
         return te.compute((images, *shape), at, name="to_bytes")
     return te.compute(shape, lambda *i: at(0, *i), name="to_bytes")
 
 
 @register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
-def to_bytes(levels: Array, *, halo: Halo, channels: int, stacked: int, phases: int) -> Array:
+def to_bytes(levels: Array, *, halo: Halo, channels: int, packed_rows: int, phases: int) -> Array:
     """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo; of one image without N.
 
-    Of rows that are `stacked`, [N, Hp / stacked, Wp, stacked * channels]: the channels of a pixel,
+    Of packed rows, [N, Hp / packed_rows, Wp, packed_rows * channels]: the channels of a pixel,
     then those of the pixel below it (space to depth, of one axis). In `phases`, rows of equal
     number modulo so many lie together (polyphase).
     """
@@ -75,7 +75,7 @@ def to_bytes(levels: Array, *, halo: Halo, channels: int, stacked: int, phases: 
     padded = pad_spatial(widened, halo.sides, halo.level)
     rows = np.arange(padded.shape[1])
     padded[:, stored_row(rows, len(rows), phases)] = padded.copy()
-    result = pack_rows(padded, stacked)
+    result = pack_rows(padded, packed_rows)
     return result if len(result) > 1 else result[0]
 
 

@@ -36,7 +36,7 @@ def conv_transpose(builder: OnnxBuilder, node: Node) -> Any:
     image = builder.reshaped(builder.read(x), flat, f"{layer}.image")
     data, padding = phases.inside(image, 2, emit)
     call = relax.op.nn.conv2d(
-        data, _filters(builder, w, phases, layer), strides=[1, 1], padding=padding,
+        data, _phase_weights(builder, w, phases, layer), strides=[1, 1], padding=padding,
         groups=phases.groups,
     )  # fmt: skip
     value = builder.emit(call, layer)
@@ -128,18 +128,20 @@ def _ends(
     return pads[:rank], [natural[i] - pads[i] - pads[rank + i] for i in range(rank)]
 
 
-def _filters(builder: OnnxBuilder, tensor: str, phases: TransposedConvolution, layer: str) -> Any:
+def _phase_weights(
+    builder: OnnxBuilder, tensor: str, phases: TransposedConvolution, layer: str
+) -> Any:
     """OIHW weights of the plain convolution; dequantized ones with one scale an output channel."""
     found = builder.dequantized.get(tensor)
     scales = None if found is None else _per_channel(found, found.scale, phases)
     if found is None or scales is None:
         weights = _flat(builder.constant(tensor))
-        return builder.tensor(f"{layer}.filters", phases.filters(weights))
+        return builder.tensor(f"{layer}.filters", phases.weight(weights))
     zero_points = _per_channel(found, found.zero_point, phases)
     assert zero_points is not None  # it is of the scale's shape
     wide = found.stored.astype(np.int32) - found.zero_point.astype(np.int32)
     # Where a phase has no tap, the weight is the zero point.
-    numbers = phases.filters(_flat(wide)) + zero_points.astype(np.int32)
+    numbers = phases.weight(_flat(wide)) + zero_points.astype(np.int32)
     stored = found.stored.dtype
     call = linear_quantizers.dequantize_linear(
         builder.tensor(f"{tensor}.phases", numbers.astype(stored)),

@@ -69,8 +69,8 @@ class Conv(_Replacement):
             return self._elsewhere(x, weight, bias, **attributes)
         attributes["kernel_shape"] = weight.shape[2:]
         image, windows = opened(x, attributes)
-        filters = weight.reshape(*weight.shape[:2], *windows.kernel)
-        result = arithmetic.conv2d(image, filters, windows, attributes.get("group") or 1)
+        spatial = weight.reshape(*weight.shape[:2], *windows.kernel)
+        result = arithmetic.conv2d(image, spatial, windows, attributes.get("group") or 1)
         result = result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :])
         return (result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2)),)
 

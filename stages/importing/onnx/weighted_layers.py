@@ -52,10 +52,10 @@ def conv(view: View) -> Converter:
         weight_shape = builder.shape(weight)
         groups = group_count(node, builder.shape(x), weight_shape)
         image = ImageGeometry(node, builder.shape(x), weight_shape[2:])
-        windows, filters = image.windows, image.image_shape(weight_shape)
+        windows, widened = image.windows, image.image_shape(weight_shape)
         call = relax.op.nn.conv2d(
             image.to_image(builder, builder.read(x), node.layer),
-            view(builder, weight, filters, f"{node.layer}.filters"),
+            view(builder, weight, widened, f"{node.layer}.filters"),
             strides=list(windows.strides),
             padding=list(windows.pads),
             dilation=list(windows.dilations),

@@ -66,17 +66,17 @@ def _convolution(
 ) -> Any:
     data, weight = operator.input(0), operator.input(1)
     require_floats(builder, [data, weight])
-    shape, filters = builder.shape(data), builder.shape(weight)
-    if len(shape) != 4 or len(filters) != 4:
-        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
-    depth = 1 if depthwise else filters[3]
-    if shape[3] % depth or (depthwise and (filters[0] != 1 or filters[3] % shape[3])):
-        raise UnsupportedError(f"has weights of {list(filters)} for {shape[3]} channels")
+    shape, weight_shape = builder.shape(data), builder.shape(weight)
+    if len(shape) != 4 or len(weight_shape) != 4:
+        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(weight_shape)}")
+    depth = 1 if depthwise else weight_shape[3]
+    if shape[3] % depth or (depthwise and (weight_shape[0] != 1 or weight_shape[3] % shape[3])):
+        raise UnsupportedError(f"has weights of {list(weight_shape)} for {shape[3]} channels")
     dilation = [int(operator.option(f"dilation_{a}_factor", 1)) for a in "hw"]
     if min(dilation) < 1:
         raise UnsupportedError(f"has the dilation {dilation}")
     strides = strides_of(operator)
-    span = (filters[1] - 1) * dilation[0] + 1, (filters[2] - 1) * dilation[1] + 1
+    span = (weight_shape[1] - 1) * dilation[0] + 1, (weight_shape[2] - 1) * dilation[1] + 1
     padding = padding_of(operator, (shape[1], shape[2]), span, strides)
     weights = _oihw(builder, weight, operator.layer, order)
 

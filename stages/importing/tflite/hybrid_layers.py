@@ -97,10 +97,10 @@ def _centered(builder: TfliteBuilder, operator: Operator, weight: Any, groups: i
 
 def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """CONV_2D: weights [O, KH, KW, C / groups]; several scales are per channel."""
-    shape, filters = builder.shape(operator.input(0)), builder.shape(operator.input(1))
-    if len(shape) != 4 or len(filters) != 4 or shape[3] % filters[3]:
-        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
-    weight, groups = builder.read(operator.input(1)), shape[3] // filters[3]
+    shape, weight_shape = builder.shape(operator.input(0)), builder.shape(operator.input(1))
+    if len(shape) != 4 or len(weight_shape) != 4 or shape[3] % weight_shape[3]:
+        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(weight_shape)}")
+    weight, groups = builder.read(operator.input(1)), shape[3] // weight_shape[3]
     found = builder.axis_quantization(operator.input(1))
     if not found.is_per_tensor:
         if found.axis != 0:
@@ -118,10 +118,10 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """DEPTHWISE_CONV_2D: weights [1, KH, KW, C * multiplier], scales along the last axis."""
-    shape, filters = builder.shape(operator.input(0)), builder.shape(operator.input(1))
-    fits = len(shape) == 4 and len(filters) == 4 and filters[0] == 1
-    if not fits or filters[3] % shape[3]:
-        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
+    shape, weight_shape = builder.shape(operator.input(0)), builder.shape(operator.input(1))
+    fits = len(shape) == 4 and len(weight_shape) == 4 and weight_shape[0] == 1
+    if not fits or weight_shape[3] % shape[3]:
+        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(weight_shape)}")
     found = builder.axis_quantization(operator.input(1))
     if found.is_per_tensor or found.axis != 3:
         raise UnsupportedError("has float data and int8 weights without a scale a channel")

@@ -194,7 +194,7 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     units, kh, kw, depth = _image(builder, weight, "weights")
     wanted = builder.integers(operator.input(0))
     if len(wanted) != 4 or wanted[0] != n or wanted[3] != units or min(wanted) < 1:
-        raise UnsupportedError(f"gives the shape {wanted} of {n} images and {units} filters")
+        raise UnsupportedError(f"gives the shape {wanted} of {n} images and {units} channels")
     strides = strides_of(operator)
     top, left, _, _ = padding_of(operator, (wanted[1], wanted[2]), (kh, kw), strides)
     phases = TransposedConvolution(
@@ -211,7 +211,7 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     zero_point = _weight_zero_point(builder, weight, ignored=ignored)
     call = integer.conv2d(
         image,
-        _filters(builder, weight, phases, zero_point),
+        _phase_weights(builder, weight, phases, zero_point),
         strides=[1, 1],
         padding=Padding(padding),
         groups=1,
@@ -224,14 +224,14 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     return phases.pixels(result, emit)
 
 
-def _filters(
+def _phase_weights(
     builder: TfliteBuilder, index: int, phases: TransposedConvolution, zero_point: int
 ) -> Any:
     """OHWI weights of all phases, the zero point where a phase has no tap."""
     stored = builder.constant(index)
     wide = (stored.astype(np.int32) - zero_point).transpose(3, 0, 1, 2)
-    filters = phases.filters(wide).transpose(0, 2, 3, 1) + zero_point
-    return builder.tensor(builder.stated(index).name, filters.astype(stored.dtype))
+    weight = phases.weight(wide).transpose(0, 2, 3, 1) + zero_point
+    return builder.tensor(builder.stated(index).name, weight.astype(stored.dtype))
 
 
 CONVERTERS = {

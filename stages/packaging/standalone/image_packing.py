@@ -52,7 +52,7 @@ class _PackedImages:
         self.images, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
-        self.packed_rows, self.depth = attrs["stacked"], attrs["channels"]
+        self.packed_rows, self.depth = attrs["packed_rows"], attrs["channels"]
         self.dtype = f"uint{WORD_BITS * self.packed_rows}"
         self.sides, self.level = attrs["halo"].sides, attrs["halo"].level
         rows, columns = self.sides.around(self.height, self.width)

@@ -84,14 +84,14 @@ def edge(signature: KernelSignature, x: Array, halo: Halo) -> Array:
     return in_bytes(x, halo, round_up(x.shape[3], 4))
 
 
-def in_bytes(x: Array, halo: Halo, channels: int, stacked: int = 1, phases: int = 1) -> Array:
-    """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
-    return run("to_bytes", x, halo=halo, channels=channels, stacked=stacked, phases=phases)
+def in_bytes(x: Array, halo: Halo, channels: int, packed_rows: int = 1, phases: int = 1) -> Array:
+    """Levels as bytes; `packed_rows` and `phases` say how rows lie, if not one below the other."""
+    return run("to_bytes", x, halo=halo, channels=channels, packed_rows=packed_rows, phases=phases)
 
 
-def zero_points(data_point: int, weight_point: int) -> tuple[ZeroPoint, ZeroPoint]:
+def zero_points(data_zero_point: int, weight_zero_point: int) -> tuple[ZeroPoint, ZeroPoint]:
     """Of data and weights, from doubled ones."""
-    return ZeroPoint(data_point), ZeroPoint(weight_point)
+    return ZeroPoint(data_zero_point), ZeroPoint(weight_zero_point)
 
 
 def packed_convolution(
@@ -142,6 +142,6 @@ def logical_convolution(
     )
 
 
-def weight_point(signature: KernelSignature) -> int:
+def weight_zero_point(signature: KernelSignature) -> int:
     plan = signature.plan
     return (1 << plan.weight_bits) - 1 if plan and plan.weights == "bipolar" else 0

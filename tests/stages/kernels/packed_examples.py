@@ -95,7 +95,7 @@ PACKED: dict[str, Example] = {
     "to_bytes": Example(
         packed.to_bytes,
         (integers(0, 7, (1, 2, 3, 8), "uint3"),),
-        {"halo": Halo(Sides(1, 0, 3, 3), 5), "channels": 8, "stacked": 2, "phases": 1},
+        {"halo": Halo(Sides(1, 0, 3, 3), 5), "channels": 8, "packed_rows": 2, "phases": 1},
     ),
     "bitpack": Example(
         packed.bitpack,

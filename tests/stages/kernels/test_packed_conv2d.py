@@ -30,7 +30,7 @@ from tests.stages.kernels.convolutions import (
     logical_convolution,
     packed_convolution,
     run,
-    weight_point,
+    weight_zero_point,
     zero_points,
 )
 from tests.stages.kernels.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
@@ -42,7 +42,7 @@ from tests.stages.synthesizing.plans import PLANS, plan_named
     geometries(),
     st.integers(1, 4),
     st.sampled_from([2, 4]),
-    st.sampled_from([{"stacked": 2}, {"phases": 2}, {"block": 1}]),
+    st.sampled_from([{"packed_rows": 2}, {"phases": 2}, {"block": 1}]),
     st.integers(0, 255),
     SEEDS,
 )
@@ -55,12 +55,12 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     rng, window, signature = np.random.default_rng(seed), geometry.window, mac8(4)
     x = rng.integers(0, 256, (1, *geometry.size, channels)).astype(np.uint8)
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
-    stacked, phases = rows.get("stacked", 1), rows.get("phases", 1)
-    halo = window.halo(stacked, phases, ZeroPoint(2 * point))
+    packed_rows, phases = rows.get("packed_rows", 1), rows.get("phases", 1)
+    halo = window.halo(packed_rows, phases, ZeroPoint(2 * point))
     lying: dict[str, Any] = {"block": 4} | rows
     layout = Layout("bytes", *geometry.size, channels, 8, None, halo, **lying)
     padded = layout.padded_channels
-    data = in_bytes(x, halo, padded, stacked=stacked, phases=phases)
+    data = in_bytes(x, halo, padded, packed_rows=packed_rows, phases=phases)
     assert data.shape == layout.shape
     _, bias, counts = fold_bias(signature, q, padded, zero_points(2 * point, 0), halo, window)
     result = run(
@@ -74,7 +74,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
         origin=[0, 0],
         border=counts,
         groups=1,
-        **window.attributes(stacked, phases),
+        **window.attributes(packed_rows, phases),
     )
     expected = logical_convolution(geometry, x, q, (2 * point, 0), 0)
     assert np.array_equal(result[..., : geometry.outputs], expected)
@@ -83,14 +83,14 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
 @settings(max_examples=150)
 @given(SIGNATURES, geometries(), st.integers(-20, 520), st.integers(-3, 3), SEEDS)
 def test_a_packed_convolution_is_the_convolution(
-    signature: KernelSignature, geometry: Geometry, data_point: int, numerator: int, seed: int
+    signature: KernelSignature, geometry: Geometry, data_zero_point: int, numerator: int, seed: int
 ) -> None:
     """Whatever the encodings, the geometry, the halo and what padding means."""
     rng = np.random.default_rng(seed)
     x = levels(rng, signature, (1, *geometry.size, geometry.channels))
     q = stored(rng, signature, (geometry.outputs, *geometry.kernel, geometry.channels))
-    points = data_point, weight_point(signature)
-    level = 0 if signature.family == "popcount" else min(max(0, data_point // 2), 255)
+    points = data_zero_point, weight_zero_point(signature)
+    level = 0 if signature.family == "popcount" else min(max(0, data_zero_point // 2), 255)
     found = packed_convolution(signature, geometry, x, q, points, numerator, level)
     expected = logical_convolution(geometry, x, q, points, numerator)
     assert found.shape[3] == round_up(geometry.outputs, BLOCK)

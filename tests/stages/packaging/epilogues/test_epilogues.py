@@ -81,7 +81,7 @@ def composite(emit: Callable[[FunctionBuilder, Any], Any]) -> Any:
     data = builder.param("p1", (1, 1, 1, 32), "float32")
     value = builder.emit(emit(builder, data), "v")
     if "float" not in str(value.ty.dtype):
-        attrs = {"halo": NO_HALO, "channels": 32, "stacked": 1, "phases": 1}
+        attrs = {"halo": NO_HALO, "channels": 32, "packed_rows": 1, "phases": 1}
         value = builder.emit(packed_edges.to_bytes(value, **attrs), "bytes")
     return builder.finish([value], {"composite": "elementwise"})
 

@@ -130,7 +130,7 @@ def test_rows_are_stacked_for_matrix_tiles(
     inputs = {"x": net.rng.normal(size=shape).astype(np.float32) * 3}
     packed, _ = assert_exact(net.model(y), inputs, hardware)
     if kernel > 3:  # smaller ones may be as quick on vectors
-        assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
+        assert ("packed_rows=2" in str(packed.module)) == (hardware is AMX)
 
 
 @pytest.mark.parametrize("strides", ([2, 1], [4, 2]))
@@ -139,7 +139,7 @@ def test_rows_are_stacked_by_two_whatever_else(strides: list[int]) -> None:
     net = Net((1, 25, 40, 3), "uint8")
     y = net.conv(net.x, "stem", 40, window=(5, 5), strides=strides, zero_point=5)
     packed, _ = assert_exact(net.model(y), net.inputs(), AMX)
-    assert "stacked=2" in str(packed.module)
+    assert "packed_rows=2" in str(packed.module)
 
 
 def stem_with_quantizers(size: tuple[int, int]) -> Model:
@@ -155,7 +155,7 @@ def test_rows_of_a_network_with_quantizers_are_stacked(hardware: Hardware) -> No
     skip_unless_runnable(hardware)
     model = stem_with_quantizers((24, 26))
     packed, _ = assert_exact(model, random_inputs(model, 1), hardware)
-    assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
+    assert ("packed_rows=2" in str(packed.module)) == (hardware is AMX)
 
 
 CLOSE = {  # channels and windows whose rows have fewer words without padding
