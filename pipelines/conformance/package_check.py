@@ -23,7 +23,7 @@ FOLDER = work_folder.ARTIFACTS / "conformance"
 def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     """Return how the library of a model's package compares on `golden`, and the seconds it took.
 
-    `status` is that of `comparing.compared`, or refused, not run or crashed with the reason.
+    `status` is that of `row_verdicts.compared`, or refused, not run or crashed with the reason.
     """
     name = f"m{keys.digest(str(path))[:16]}"
     recipe = FOLDER / f"{name}.yaml"

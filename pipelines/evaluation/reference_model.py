@@ -69,7 +69,7 @@ class Reference:
     ) -> Reference:
         """Return the source graph executed by the framework it came from, one sample at a time.
 
-        Raises peers.MissingError or peers.RefusedError where that cannot be.
+        Raises runtime.MissingError or runtime.RefusedError where that cannot be.
         """
         from pipelines.reference_runtimes import runtime
 

@@ -87,7 +87,8 @@ def in_package(
 ) -> Iterator[tuple[int, list[Comparison], str]]:
     """Yield for each number of threads how the package's outputs compare, and how it was run.
 
-    Raises packages.UnavailableError if this machine cannot run it; UserError if the board cannot.
+    Raises opened_package.UnavailableError if this machine cannot run it; UserError if the board
+    cannot.
     """
     from pipelines.builds import opened_package
 

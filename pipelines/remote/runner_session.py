@@ -35,7 +35,7 @@ class Library(Protocol):
 
     @property
     def name(self) -> str:
-        """Another one for other kernels."""
+        """Identifies the kernels: `Session.load` skips a library whose name it holds."""
 
     def shared(self) -> bytes:
         """A library that a runner loads."""
