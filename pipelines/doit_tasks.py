@@ -113,7 +113,7 @@ def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
         "doc": f"puts the package's files at artifacts/packages/{plan.package}",
         "actions": [(publication.publish, [plan])],
         "uptodate": [(publication.is_published, [plan])],
-        "meta": {"where": shown(publication.published(plan))},
+        "meta": {"where": shown(publication.package_folder_of(plan))},
         "task_dep": [*source, AGREEING, *(f"build:{step.name}" for step in plan.steps)],
         "clean": [(publication.unpublish, [plan])],
     }

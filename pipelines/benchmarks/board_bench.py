@@ -18,8 +18,8 @@ from pipelines.benchmarks import rounds
 from pipelines.benchmarks.sides import PACKAGE, first_sample
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.commands import arguments
 from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.evaluation import comparison, verification
@@ -72,7 +72,7 @@ class Measured:
 
 def bench(plan: Plan, resolved: Resolved, variables: Variables, to: Transport) -> dict[str, Any]:
     """Measure a package on a board, print it, and return it as plain data."""
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     peers = variables.command.get("peers")
     if is_emulated(to, package.architecture):
         # Other engines would run as they are, and the package some ten times slower.
@@ -206,7 +206,7 @@ class _Bench:
     def layers(self) -> Iterator[dict[str, Any]]:
         """Yield each layer's seconds on one thread, alone, and its share of all."""
         session = self.runner.session
-        sides, objects = Preparing(Workshop(self.plan), self.resolved.hardware).base_sides()
+        sides, objects = Preparing(PlanExecution(self.plan), self.resolved.hardware).base_sides()
         kernels = {symbol: n for side in sides.values() for symbol, n in side.kernels().items()}
         session.load(KernelLibrary(objects, kernels, self.resolved.hardware))
         found: dict[str, float] = {}

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.caching.entry import LONGEST, BadEntryError, opened
 from pipelines.caching.remote import entry_path
 from pipelines.caching.remote_files import UnreachableError
@@ -39,7 +39,7 @@ GOES_ON = "what was built is in the shared store, and the same command goes on t
 
 def remote() -> Remote:
     """Return the shared store, without which results could not meet."""
-    found = execution.shared()
+    found = plan_execution.shared()
     if found is None:
         raise UserError(
             "executor=dask needs a store that this machine and all workers share, for results to "

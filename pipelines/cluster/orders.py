@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.builds.derived import fetch_table
 from pipelines.builds.plan import CALIBRATION, MEASUREMENTS, SOURCE, Plan, Step
 from pipelines.builds.stage_calls import validated
@@ -150,7 +150,7 @@ def _key_of(marks: tuple[tuple[str, Path, int, int], ...]) -> str:
 
 def _fetched(key: str) -> Path:
     """Return the folder of files that a recipe names, fetched if they are not here."""
-    store = execution.STORE
+    store = plan_execution.STORE
     for _ in range(2):
         try:
             manifest = store.manifest(ORIGINALS, key)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines import exit_status
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.caching.remote_files import UnreachableError
 from pipelines.cluster import likeness, orders
 from pipelines.cluster.outcome import FAILED, Outcome
@@ -63,7 +63,7 @@ def forget(asked: str, dask_worker: DaskWorker) -> None:
     """Remove the probe of a number."""
     from pipelines.caching.remote import entry_path
 
-    if (remote := execution.shared()) is not None:
+    if (remote := plan_execution.shared()) is not None:
         try:
             remote.backend.remove(entry_path(PROBE, probe_key(asked, str(dask_worker.name))))
         except (UnreachableError, OSError):
@@ -93,8 +93,8 @@ def _built(text: str) -> Outcome:
         _refuse_unlike(alike)
         remote = _writable()
         plan, step = orders.plan_of(text)
-        manifest, origin = execution.Workshop(plan).produce(step)
-        _share(remote, execution.STORE, manifest)
+        manifest, origin = plan_execution.PlanExecution(plan).produce(step)
+        _share(remote, plan_execution.STORE, manifest)
         return Outcome(name, _name(), origin, _since(started))
     except StageError as error:
         why = f"{name}: {error}"
@@ -120,7 +120,7 @@ def _refuse_unlike(alike: str) -> None:
 
 def _writable() -> Remote:
     """Return the shared store, or raise UnlikeError."""
-    remote = execution.shared()
+    remote = plan_execution.shared()
     if remote is None:
         raise UnlikeError(NO_STORE)
     if not remote.settings.writes:
@@ -151,7 +151,7 @@ def _probed(asked: str, name: str) -> str:
     key = probe_key(asked, name)
     manifest = Manifest(PROBE, key, "table", output_digest("table", (), ()), {}, (), ())
     try:
-        _share(_writable(), execution.STORE, manifest)
+        _share(_writable(), plan_execution.STORE, manifest)
     except UnlikeError as error:
         return str(error)
     return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import work_folder
-from pipelines.builds import execution, extra_builds, opened_package, publication
+from pipelines.builds import extra_builds, opened_package, plan_execution, publication
 from pipelines.conformance import row_verdicts
 from pipelines.errors import UserError
 from pipelines.recipe import model_files
@@ -32,7 +32,7 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     atomic.replace(recipe, f"{text}package: {{formats: [shared]}}\n".encode())
     started = time.monotonic()
     try:
-        made = extra_builds.published(recipe)
+        made = extra_builds.build_package(recipe)
     except opened_package.UnavailableError as error:
         return {"status": "not run", "why": str(error)}
     except (StageError, UserError) as error:
@@ -47,5 +47,5 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     except UserError as error:
         return {"status": "not run", "why": str(error), "seconds": seconds}
     finally:
-        execution.STORE.remove(publication.published(made))
+        plan_execution.STORE.remove(publication.package_folder_of(made))
     return {**row, "seconds": seconds}

@@ -16,12 +16,12 @@ import numpy as np
 from pipelines.benchmarks.engines import ENGINES, load
 from pipelines.benchmarks.qdq_pairs import NoTwinError
 from pipelines.benchmarks.sides import PACKAGE, first_sample
-from pipelines.benchmarks.variant_packages import built
+from pipelines.benchmarks.variant_packages import build_variant
 from pipelines.benchmarks.variant_packages import title as own_title
 from pipelines.benchmarks.variants import WITH_TWINS, Variant, variants
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.emulating import (
     guest_engines,
     layer_attribution,
@@ -80,7 +80,7 @@ def compare(
     `own` are precisions that our own package of the network is emulated at, too, if it has them.
     UserError says what is not installed, or that the package's outputs are not right.
     """
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     found, pricing = processor(resolved.hardware), pricing_of(resolved.hardware)
     inputs = first_sample(package)
     ours, outputs, layers = emulated(plan, resolved, found, pricing)
@@ -130,8 +130,8 @@ def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
 
 def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricing) -> Side:
     """Emulate our own package of a network at another precision."""
-    made = built(variant.precision, variant.source, variant.form, resolved, "static")
-    ran = _ran(made, resolved, open_package(publication.published(made)), found, pricing)
+    made = build_variant(variant.precision, variant.source, variant.form, resolved, "static")
+    ran = _ran(made, resolved, open_package(publication.package_folder_of(made)), found, pricing)
     cost = total(pricing.costs(ran.functions).values())
     return Side(own_title(variant.precision), cost, products=_products(ran, pricing))
 
@@ -140,8 +140,8 @@ def emulated(
     plan: Plan, resolved: Resolved, found: Processor, pricing: Pricing
 ) -> tuple[Side, list[Array], list[Layer]]:
     """Emulate the published package of a plan, and tell what its layers take."""
-    workshop, package = Workshop(plan), open_package(publication.published(plan))
-    layers = layer_kinds.of_model(workshop.load(plan.step("bitpacking")))
+    execution, package = PlanExecution(plan), open_package(publication.package_folder_of(plan))
+    layers = layer_kinds.of_model(execution.load(plan.step("bitpacking")))
     ran = _ran(plan, resolved, package, found, pricing)
     calls = package.manifest["layers"]
     users = layer_attribution.users_of(

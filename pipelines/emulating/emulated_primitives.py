@@ -21,8 +21,8 @@ from pipelines.benchmarks import variant_packages
 from pipelines.benchmarks.primitives import PRIMITIVES, Layer, layer_of, loops
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import extra_builds
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.emulating import emulated_comparison, layer_kinds, linked_program
 from pipelines.emulating.block_costs import Cost, Pricing, pricing_of
 from pipelines.emulating.processors import Processor, processor
@@ -88,7 +88,7 @@ def _times(costs: Mapping[str, Mapping[str, int]], what: str) -> str:
 
 def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
     """The first layer of every shape."""
-    packed = Workshop(plan).load(plan.step("bitpacking"))
+    packed = PlanExecution(plan).load(plan.step("bitpacking"))
     names = matching(pattern, [layer.name for layer in layer_kinds.of_model(packed)], "layer")
     found: dict[Layer, str] = {}
     for name in names:
@@ -122,7 +122,7 @@ def _by_default(resolved: Resolved, layers: Mapping[str, Layer]) -> Plan:
     stated["layers"] = [*stated.get("layers", []), *packing]
     recipe = variant_packages.FOLDER / f"{resolved.package}_by_default.yaml"
     atomic.replace(recipe, json.dumps(stated).encode())
-    return extra_builds.published(recipe)
+    return extra_builds.build_package(recipe)
 
 
 def _floats(
@@ -131,7 +131,7 @@ def _floats(
     """What layers take in our own float32 package, where the network is known in float32."""
     for variant in variants(plan, resolved):
         if variant.precision == "float32" and not variant.is_same:
-            made = variant_packages.built(
+            made = variant_packages.build_variant(
                 "float32", variant.source, variant.form, resolved, "static"
             )
             return emulated_comparison.emulated(made, resolved, found, pricing)[0].layers

@@ -11,7 +11,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from pipelines.benchmarks.loaded_program import Steps
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.remote import board_programs
 from pipelines.remote.kernel_sides import Side, sides
 from pipelines.store import keys
@@ -71,7 +71,7 @@ class Prepared:
 class Preparing:
     """What is made ready for the trials of one built recipe; TVM works in one thread alone."""
 
-    def __init__(self, base: Workshop, hardware: Hardware) -> None:
+    def __init__(self, base: PlanExecution, hardware: Hardware) -> None:
         self.base, self.hardware = base, hardware
         golden = base.load(base.plan.step("golden"))
         self.inputs: dict[str, Array] = {name: array[0] for name, array in golden.inputs.items()}

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.remote.board_addresses import LOCAL, Board
@@ -87,7 +87,7 @@ class Tuner:
         self.shown = shown
         self._connect = partial(_session, hardware=hardware)
         sessions = self._sessions(boards)
-        self.base = Workshop(replace(plan, snapshot=PREDICTED))
+        self.base = PlanExecution(replace(plan, snapshot=PREDICTED))
         self.base.produce(self.base.plan.step("packaging"))
         self.preparing = Preparing(self.base, hardware)
         self.groups = list(self._grouped(sessions))

@@ -56,11 +56,11 @@ def found(*models: Model, pattern: str = ALL) -> layerwise.Found:
         for name in artifacts
         if name != "golden"
     ]
-    workshop: Any = SimpleNamespace(
+    execution: Any = SimpleNamespace(
         plan=SimpleNamespace(steps=steps, step=lambda name: SimpleNamespace(name=name)),
         load=lambda step: artifacts[step.name],
     )
-    return layerwise.by_layer(workshop, pattern)
+    return layerwise.by_layer(execution, pattern)
 
 
 def verdicts(rows: list[layerwise.Layer], stage: str) -> dict[str, str]:

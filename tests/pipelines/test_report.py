@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import load
 from pipelines.reporting.accuracy_files import LayerCost, LayerCosts, rates, read
@@ -96,7 +96,7 @@ def _looked_at(file: Path, folder: Path) -> None:
 def test_names_of_a_model_are_no_markup() -> None:
     resolved = load.load_recipe(RECIPE)
     made = plan.of(resolved)
-    Workshop(made).produce(made.step("packaging"))
+    PlanExecution(made).produce(made.step("packaging"))
     facts = gather(made, resolved, None)
     # conv2 is the largest: it reads 32 channels of 8x8 and gives as many, in float32.
     assert facts.float_arena == 4 * (32 + 32) * 8 * 8 and facts.errors is None

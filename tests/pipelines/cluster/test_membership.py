@@ -12,8 +12,8 @@ pytest.importorskip("distributed", reason="no distributed: pip install -e '.[clu
 pytest.importorskip("fsspec", reason="no fsspec: no store can be shared")
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
-from pipelines.builds import ci_builds, execution, plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds import ci_builds, plan, plan_execution
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.caching.remote import Remote
 from pipelines.cluster import cluster, likeness, many_recipes, membership, orders, worker
 from pipelines.cluster.cluster import Cluster, unmeasured
@@ -29,7 +29,7 @@ def test_workers_whose_results_would_not_arrive(
 ) -> None:
     key, _ = new_key(tmp_path)
     here, apart = (remote_of(tmp_path / name, key) for name in ("here", "apart"))
-    monkeypatch.setattr(execution, "STORE", Store(tmp_path / "store"))
+    monkeypatch.setattr(plan_execution, "STORE", Store(tmp_path / "store"))
     host = SimpleNamespace(name="w")
     reader = Remote(here.settings.model_copy(update={"write": False}))
     for shared, says in (
@@ -38,7 +38,7 @@ def test_workers_whose_results_would_not_arrive(
         (reader, "w at tcp://w: does not write to its shared store: its cache file needs `sign:"),
         (None, "w at tcp://w: has no shared store: name its cache file by BITKILN_CACHE"),
     ):
-        monkeypatch.setattr(execution, "shared", lambda shared=shared: shared)
+        monkeypatch.setattr(plan_execution, "shared", lambda shared=shared: shared)
         found = worker.describe("1", host)
         assert membership.fault("tcp://w", found, "1", here).startswith(says)
         assert bool(says) == bool(membership.fault("tcp://w", found, "1", here))
@@ -75,7 +75,7 @@ def test_an_order_says_all_that_decides_an_artifact_and_no_more(
                 (arrived / key / name).write_bytes(path.read_bytes())
         assert orders.told(order.text) == (step.name, "alike")
         there, same = orders.plan_of(order.text)
-        assert Workshop(there).ingredients(same) == Workshop(given).ingredients(step)
+        assert PlanExecution(there).ingredients(same) == PlanExecution(given).ingredients(step)
         assert str(tmp_path) not in order.text, "an order is the same wherever its files lie"
 
 

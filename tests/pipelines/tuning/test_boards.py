@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import load
 from pipelines.remote.timed_turns import Timing
@@ -131,10 +131,10 @@ def test_a_board_of_another_architecture(hardware: str, tmp_path: Path) -> None:
     layer = made.groups[0].layers[0]
     other = layer.candidates(1)[0]
     made.record(made.groups[0], layer, other, seconds=1e-9, against_seconds=1.0, ratio=1e-9)
-    tuned = Workshop(wanted)
+    tuned = PlanExecution(wanted)
     tuned.produce(wanted.step("scheduling"))
     assert subjects.running(tuned)[layer.name] == other.kernel
-    untuned = Workshop(replace(wanted, snapshot=replace(wanted.snapshot, trials=0)))
+    untuned = PlanExecution(replace(wanted, snapshot=replace(wanted.snapshot, trials=0)))
     untuned.produce(wanted.step("scheduling"))
     assert subjects.running(untuned)[layer.name] == layer.default.kernel
 

@@ -46,8 +46,8 @@ class Address:
     ingredients: dict[str, Any]
 
 
-class Workshop:
-    """One recipe's steps over one store."""
+class PlanExecution:
+    """Builds the steps of one plan, and reads their artifacts, in one store."""
 
     def __init__(self, plan: Plan, store: Store = STORE) -> None:
         self.plan = plan
