@@ -70,7 +70,7 @@ def measure(plan: Plan, resolved: Resolved, boards: str | None = None) -> dict[s
     tuner = Tuner(
         plan, resolved.hardware, build_progress.detail, reached(boards, resolved.hardware)
     )
-    tuner.run(plan.snapshot.trials)
+    tuner.run(plan.measured_choices.trials)
     gains = " and ".join(f"{group.gain():.2f}" for group in tuner.groups)
     gain = f"{gains} of the time of the predicted kernels"
     return {"status": "built", "seconds": round(time.monotonic() - started, 3), "note": gain}

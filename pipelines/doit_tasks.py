@@ -63,7 +63,7 @@ def _agreeing(plan: Plan, arguments: Given) -> Task:
 def _givers(plan: Plan, step: Step) -> list[str]:
     """Return whose artifacts a step takes; measurements among them if the recipe wants trials."""
     takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
-    measured = MEASUREMENTS in step.stage.takes.values() and plan.snapshot.trials > 0
+    measured = MEASUREMENTS in step.stage.takes.values() and plan.measured_choices.trials > 0
     return [*takes, MEASUREMENTS] if measured else takes
 
 
@@ -93,7 +93,7 @@ def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
         "doc": BUILD.doc,
         "task_dep": [*source, AGREEING, SUMMING],
     }
-    if plan.snapshot.trials:
+    if plan.measured_choices.trials:
         yield _measuring(plan, arguments)
     for step in plan.steps:
         takes = _givers(plan, step)

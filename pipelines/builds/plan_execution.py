@@ -242,7 +242,7 @@ class PlanExecution:
     @functools.cached_property
     def _choices(self) -> dict[str, Any]:
         """What was measured, once and for all: another process may be measuring on."""
-        return self.plan.snapshot.choices()
+        return self.plan.measured_choices.choices()
 
     def calibration_samples(self, most: int | None = None) -> Any:
         """Return the calibration samples as the imported model's inputs, or some of them."""

@@ -172,7 +172,7 @@ def unmeasured(plan: Plan) -> set[str]:
     """Return the steps that wait for trials which are yet to be run here."""
     from pipelines.tuning import finished_trials
 
-    if plan.snapshot.trials == 0 or finished_trials.is_measured(plan):
+    if plan.measured_choices.trials == 0 or finished_trials.is_measured(plan):
         return set()
     found: set[str] = set()
     for step in plan.steps:

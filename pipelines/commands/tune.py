@@ -18,7 +18,7 @@ from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import reached
 from pipelines.tuning import ledger
 from pipelines.tuning.candidates import Layer
-from pipelines.tuning.snapshot import PREDICTED, best_of, better_of, capped_of
+from pipelines.tuning.measured_choices import NONE_MEASURED, best_of, better_of, capped_of
 from pipelines.tuning.trials import Group, Tuner
 
 TRIALS = 16
@@ -35,7 +35,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     count = resolved.recipe.schedule.trials or TRIALS
     timing = Timing(rounds=arguments.repeat(variables) or Timing.rounds)
     boards = reached(variables.command.get("board"), resolved.hardware)
-    predicted = replace(plan, snapshot=PREDICTED)
+    predicted = replace(plan, measured_choices=NONE_MEASURED)
     # The last line is redrawn on a terminal alone.
     with Console().status(f"{resolved.name} is built") as status:
         tuner = Tuner(predicted, resolved.hardware, print, boards, timing, shown=status.update)

@@ -24,7 +24,7 @@ from pipelines.store import keys
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import candidate_of
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of
+from pipelines.tuning.measured_choices import best_of
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 from stages.packaging.program.arena import Arena, Item, lifetimes

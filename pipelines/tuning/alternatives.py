@@ -12,7 +12,7 @@ from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of, capped_of
+from pipelines.tuning.measured_choices import best_of, capped_of
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 

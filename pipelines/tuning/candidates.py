@@ -13,8 +13,8 @@ from pipelines.benchmarks.loaded_program import Steps
 from pipelines.builds.stage_calls import validated
 from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.ranking import PREDICTED, Ranking
-from pipelines.tuning.snapshot import best_of, better_of
+from pipelines.tuning.measured_choices import best_of, better_of
+from pipelines.tuning.ranking import BY_PREDICTION, Ranking
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import AXES, Subject
@@ -61,7 +61,7 @@ class Layer:
     """What it runs without measurements, in its predicted order."""
     hardware: Hardware
     trials: list[Trial] = field(default_factory=list)
-    ranking: Ranking = PREDICTED
+    ranking: Ranking = BY_PREDICTION
     """In which order kernels are tried."""
 
     def rank(self, by: Ranking) -> None:

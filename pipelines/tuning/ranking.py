@@ -71,7 +71,7 @@ class Ranking:
         return math.log(predicted) + sum(corrections)
 
 
-PREDICTED = Ranking()
+BY_PREDICTION = Ranking()
 """By predicted cycles alone."""
 
 
@@ -101,7 +101,7 @@ def fit(trials: Iterable[Trial]) -> Ranking:
     rows = {layer: [_differences(trial) for trial in found] for layer, found in layers.items()}
     names = sorted({name for found in rows.values() for row in found for name in row})
     if not names:
-        return PREDICTED
+        return BY_PREDICTION
     column = {name: at for at, name in enumerate(names)}
     normal, told = PENALTY * np.eye(len(names)), np.zeros(len(names))
     for layer, found in layers.items():

@@ -29,7 +29,7 @@ from pipelines.remote.worker_pool import WAITS, Failed, WorkerPool
 from pipelines.tuning import finished_trials, ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
-from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
+from pipelines.tuning.measured_choices import NONE_MEASURED, best_of, better_of
 from pipelines.tuning.trial_libraries import Prepared, Preparing
 from pipelines.tuning.trial_timing import Times, measure
 
@@ -87,7 +87,7 @@ class Tuner:
         self.shown = shown
         self._connect = partial(_session, hardware=hardware)
         sessions = self._sessions(boards)
-        self.base = PlanExecution(replace(plan, snapshot=PREDICTED))
+        self.base = PlanExecution(replace(plan, measured_choices=NONE_MEASURED))
         self.base.produce(self.base.plan.step("packaging"))
         self.preparing = Preparing(self.base, hardware)
         self.groups = list(self._grouped(sessions))

@@ -15,7 +15,7 @@ pytest.importorskip("cryptography", reason="no cryptography: nothing can be sign
 from pipelines.builds import ci_builds, plan, plan_execution
 from pipelines.builds.plan_execution import PlanExecution
 from pipelines.caching.remote import Remote
-from pipelines.cluster import cluster, likeness, many_recipes, membership, orders, worker
+from pipelines.cluster import build_environment, cluster, many_recipes, membership, orders, worker
 from pipelines.cluster.cluster import Cluster, unmeasured
 from pipelines.cluster.outcome import Outcome
 from pipelines.errors import UserError
@@ -44,11 +44,18 @@ def test_workers_whose_results_would_not_arrive(
         assert bool(says) == bool(membership.fault("tcp://w", found, "1", here))
         worker.forget("1", host)
     with monkeypatch.context() as patched:
-        patched.setattr(likeness, "now", lambda: {**likeness.at_start(), "stages/a.py": "edited"})
+        patched.setattr(
+            build_environment,
+            "now",
+            lambda: {**build_environment.at_start(), "stages/a.py": "edited"},
+        )
         edited = worker.describe("1", host)
         assert "its code changed: start it again" in membership.fault("tcp://w", edited, "1", here)
-    unlike = {**worker.describe("2", host), "likeness": {**likeness.at_start(), "numpy": "1.0"}}
-    assert "differs in numpy 1.0 (here " in membership.fault("tcp://w", unlike, "2", here)
+    other = {
+        **worker.describe("2", host),
+        "likeness": {**build_environment.at_start(), "numpy": "1.0"},
+    }
+    assert "differs in numpy 1.0 (here " in membership.fault("tcp://w", other, "2", here)
     stopped = ModuleNotFoundError("No module named 'pipelines'")
     assert "is bitkiln there?" in membership.fault("tcp://w", stopped, "2", here)
 
@@ -68,12 +75,12 @@ def test_an_order_says_all_that_decides_an_artifact_and_no_more(
     arrived = tmp_path / "arrived"
     monkeypatch.setattr(orders, "_fetched", lambda key: arrived / key)
     for step in given.steps:
-        order = orders.order(given, step, "alike")
+        order = orders.order(given, step, "digest")
         for key, files in order.files.items():
             (arrived / key).mkdir(parents=True, exist_ok=True)
             for name, path in files.items():
                 (arrived / key / name).write_bytes(path.read_bytes())
-        assert orders.told(order.text) == (step.name, "alike")
+        assert orders.told(order.text) == (step.name, "digest")
         there, same = orders.plan_of(order.text)
         assert PlanExecution(there).ingredients(same) == PlanExecution(given).ingredients(step)
         assert str(tmp_path) not in order.text, "an order is the same wherever its files lie"
@@ -81,7 +88,7 @@ def test_an_order_says_all_that_decides_an_artifact_and_no_more(
 
 def test_recipes_share_the_orders_that_are_alike() -> None:
     plans = [plan.of(load_recipe(name)) for name in ("resnet8_int8_rpi3", "resnet8_int8_host")]
-    keys = [{orders.order(p, p.steps[i], "alike").key for p in plans} for i in (0, -1)]
+    keys = [{orders.order(p, p.steps[i], "digest").key for p in plans} for i in (0, -1)]
     assert [len(each) for each in keys] == [1, 2]
     assert len({orders.order(plans[0], plans[0].steps[0], each).key for each in "ab"}) == 2
 

@@ -134,7 +134,9 @@ def test_a_board_of_another_architecture(hardware: str, tmp_path: Path) -> None:
     tuned = PlanExecution(wanted)
     tuned.produce(wanted.step("scheduling"))
     assert subjects.running(tuned)[layer.name] == other.kernel
-    untuned = PlanExecution(replace(wanted, snapshot=replace(wanted.snapshot, trials=0)))
+    untuned = PlanExecution(
+        replace(wanted, measured_choices=replace(wanted.measured_choices, trials=0))
+    )
     untuned.produce(wanted.step("scheduling"))
     assert subjects.running(untuned)[layer.name] == layer.default.kernel
 

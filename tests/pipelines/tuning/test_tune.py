@@ -21,7 +21,7 @@ from pipelines.tuning import alternatives, finished_trials, ledger, subjects
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
-from pipelines.tuning.snapshot import Snapshot
+from pipelines.tuning.measured_choices import MeasuredChoices
 from tests.pipelines.fake_clone import doit
 from tests.stages.pipeline import board
 
@@ -101,7 +101,9 @@ def test_what_was_measured_best_is_built() -> None:
                 )
             ]
         )
-        tuned = PlanExecution(replace(made, snapshot=replace(made.snapshot, trials=1)))
+        tuned = PlanExecution(
+            replace(made, measured_choices=replace(made.measured_choices, trials=1))
+        )
         tuned.produce(made.step("scheduling"))
         assert subjects.running(tuned)[layer] == kernel
         assert subjects.orders(tuned)[layer] == "blocks_inner"
@@ -141,7 +143,9 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
     done = doit("build", f"recipe={RECIPE}", "schedule.trials=1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verifying" in done.stdout and lines() == before
-    tuned = PlanExecution(replace(built.plan, snapshot=replace(built.plan.snapshot, trials=1)))
+    tuned = PlanExecution(
+        replace(built.plan, measured_choices=replace(built.plan.measured_choices, trials=1))
+    )
     schedules = tuned.load(tuned.plan.step("scheduling")).values()
     chosen = [s for s in schedules if (s.get("rows"), s.get("threads")) == (3, 2)]
     # The other layer of this shape too.
@@ -182,7 +186,9 @@ def test_a_mark_says_that_a_model_had_its_trials(monkeypatch: pytest.MonkeyPatch
 
     address = SimpleNamespace(key="key")
     monkeypatch.setattr(plan_execution.PlanExecution, "address", lambda self, step: address)
-    wanted = replace(plan.of(load.load_recipe(RECIPE)), snapshot=Snapshot(3, "c", "i"))
+    wanted = replace(
+        plan.of(load.load_recipe(RECIPE)), measured_choices=MeasuredChoices(3, "c", "i")
+    )
     assert not finished_trials.is_measured(wanted)
     ledger.append([Finished(finished="key", trials=2)])
     assert not finished_trials.is_measured(wanted)

@@ -22,8 +22,8 @@ Choices = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The measured choices of a build. Without trials there are none, whatever the ledger holds."""
+class MeasuredChoices:
+    """What a build heeds of the ledger as it is when asked; without trials that is nothing."""
 
     trials: int = 0
     core: str = ""
@@ -42,7 +42,7 @@ class Snapshot:
         return choices_of(ledger.trials(machine))
 
 
-PREDICTED = Snapshot()
+NONE_MEASURED = MeasuredChoices()
 """Nothing is measured."""
 
 
