@@ -149,7 +149,7 @@ def is_agreed(plan: Plan, resolved: Resolved) -> bool:
 
 
 @plain_errors
-def want_recipe(word: str) -> None:
+def refuse_without_recipe(word: str) -> None:
     """Fail, saying which recipes there are."""
     raise UserError(without_recipe(word))
 

@@ -35,7 +35,7 @@ def tasks(plan: Plan | None, arguments: Given) -> Iterator[Task]:
         yield {
             "basename": "build",
             "doc": BUILD.doc,
-            "actions": [(actions.want_recipe, ["build"])],
+            "actions": [(actions.refuse_without_recipe, ["build"])],
         }
     else:
         yield _agreeing(plan, arguments)
@@ -150,7 +150,7 @@ def _command(command: Command, plan: Plan | None, arguments: Given) -> Iterator[
     if command.positional:
         task["pos_arg"] = command.positional
     if command.recipe and plan is None:
-        yield task | {"actions": [(actions.want_recipe, [command.name])]}
+        yield task | {"actions": [(actions.refuse_without_recipe, [command.name])]}
         return
     given: dict[str, object] = {"variables": arguments["variables"]}
     if command.recipe:

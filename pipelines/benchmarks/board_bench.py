@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from pipelines.benchmarks import rounds
-from pipelines.benchmarks.sides import PACKAGE, first_sample
+from pipelines.benchmarks.contestants import PACKAGE, first_sample
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import publication
 from pipelines.builds.plan import Plan
@@ -31,7 +31,7 @@ from pipelines.remote.board_engines import BoardEngine
 from pipelines.remote.deployment import is_emulated
 from pipelines.remote.remote_package import Opening, RemoteRunner
 from pipelines.remote.runner_session import Told
-from pipelines.remote.timed_turns import Round, Timing, counting, timed
+from pipelines.remote.timed_turns import Round, TurnLengths, measure_steady_rounds, timed
 from pipelines.remote.transport import Transport
 from pipelines.runners.package import Package, open_package
 from pipelines.tuning.trial_libraries import KernelLibrary, Preparing
@@ -43,7 +43,7 @@ _TURNS = 10
 """Parts that these are measured in; what a slower clock spoils is measured again by the part."""
 _WARM = 5
 """For so many inferences of a part one is run before it that is not counted."""
-_LAYER_TIMING = Timing(rounds=3)
+_LAYER_TIMING = TurnLengths(rounds=3)
 PERCENTILES = (50, 90, 99)
 
 
@@ -167,7 +167,7 @@ class _Bench:
                 self.shown(f"{self.to.board.name}: {threads} threads, {self.repeat} inferences")
                 return [turn() for _ in range(count)]
 
-            kept = counting(self.to.board.name, _TURNS, turns, runner.session.told)
+            kept = measure_steady_rounds(self.to.board.name, _TURNS, turns, runner.session.told)
         table = np.array(kept).reshape(len(kept), 1 + len(found.sides), each)
         names = [PACKAGE, *found.sides]
         seconds = {name: table[:, place].ravel().tolist() for place, name in enumerate(names)}

@@ -47,7 +47,7 @@ def check(plan: Plan, resolved: Resolved) -> None:
     contradictions.check(resolved, describe(plan, resolved))
 
 
-def look(plan: Plan, resolved: Resolved) -> None:
+def check_without_keeping(plan: Plan, resolved: Resolved) -> None:
     """Raise as `check` does, without building or keeping anything."""
     from pipelines.recipe import contradictions
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from pipelines.benchmarks import (
     board_bench,
+    contestants,
     growth,
     kernel_work,
     larq_engine,
     peaks,
     primitives,
     rounds,
-    sides,
     variant_packages,
 )
 from pipelines.benchmarks.engines import ENGINES, Engine, limit_instructions
@@ -101,7 +101,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         "threads": [],
     }
     with contextlib.ExitStack() as stack:
-        runners = {sides.PACKAGE: _runner(stack, plan)}
+        runners = {contestants.PACKAGE: _runner(stack, plan)}
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
             made = variant_packages.build_variant(
@@ -109,9 +109,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             )
             runners[variant_packages.title(variant.precision)] = _runner(stack, made)
         for count in counts:
-            found = sides.sides(runners, files, wanted, resolved.hardware, count)
+            found = contestants.contestants(runners, files, wanted, resolved.hardware, count)
             times = rounds.alternate(found.timed, repeat, f"{count} threads")
-            rows = rounds.compared(times, sides.PACKAGE)
+            rows = rounds.compared(times, contestants.PACKAGE)
             for row in rows:
                 row["difference"] = found.differences.get(row["what"])
             result["threads"].append(
@@ -124,7 +124,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
     package = open_package(publication.package_folder_of(plan))
-    rows = kernel_work.times(PlanExecution(plan), resolved.hardware, sides.first_sample(package))
+    rows = kernel_work.times(
+        PlanExecution(plan), resolved.hardware, contestants.first_sample(package)
+    )
     found = peaks.peaks(resolved.hardware)
     for row in rows:
         # A kernel of several popcounts a pair of operands works on so many pairs of bits, one of
@@ -164,7 +166,7 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     execution, hardware = PlanExecution(plan), resolved.hardware
     layer = primitives.layer_of(execution.load(plan.step("bitpacking")), name)
     package = open_package(publication.package_folder_of(plan))
-    program = loaded(execution, hardware, sides.first_sample(package))
+    program = loaded(execution, hardware, contestants.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
     bits = f"A{layer.bits[0]}W{layer.bits[1]}"
@@ -192,7 +194,9 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
         kind = f"{zoo.image_size}_pixels_width_{zoo.width}"
         plans[what] = variant_packages.build_variant(kind, build(options=zoo), "onnx", resolved)
     with contextlib.ExitStack() as stack:
-        timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
+        timed = {
+            what: contestants.timed(_runner(stack, made), threads) for what, made in plans.items()
+        }
         times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
     rows = growth.rows(

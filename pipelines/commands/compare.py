@@ -29,7 +29,7 @@ def run(*, variables: Variables) -> None:
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
     rated = rates(files)
     entries = [_entry(name, rated) for name in dict.fromkeys(names)]
-    best = recipe_comparison.front(entries)
+    best = recipe_comparison.pareto_front(entries)
     rows = [
         {
             "recipe": entry.name,

@@ -27,7 +27,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         _passes(plan, resolved, pattern, variables)
         return
     if resolved.recipe.inputs or resolved.recipe.outputs:
-        agreement.look(plan, resolved)
+        agreement.check_without_keeping(plan, resolved)
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()

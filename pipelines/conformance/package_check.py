@@ -20,7 +20,7 @@ FOLDER = work_folder.ARTIFACTS / "conformance"
 """Where the starter recipes are written; their packages are removed when they were compared."""
 
 
-def find_out(path: Path, golden: Golden) -> dict[str, Any]:
+def check_package(path: Path, golden: Golden) -> dict[str, Any]:
     """Return how the library of a model's package compares on `golden`, and the seconds it took.
 
     `status` is that of `row_verdicts.compared`, or refused, not run or crashed with the reason.

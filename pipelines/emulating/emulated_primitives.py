@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.benchmarks import variant_packages
-from pipelines.benchmarks.primitives import PRIMITIVES, Layer, layer_of, loops
+from pipelines.benchmarks.primitives import PRIMITIVES, ConvolutionShape, layer_of, loops
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import extra_builds
 from pipelines.builds.plan import Plan
@@ -86,11 +86,11 @@ def _times(costs: Mapping[str, Mapping[str, int]], what: str) -> str:
     return f" ({_figure(floats) / _figure(costs[what]):.2f})"
 
 
-def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
+def _layers(plan: Plan, pattern: str) -> dict[str, ConvolutionShape]:
     """The first layer of every shape."""
     packed = PlanExecution(plan).load(plan.step("bitpacking"))
     names = matching(pattern, [layer.name for layer in layer_kinds.of_model(packed)], "layer")
-    found: dict[Layer, str] = {}
+    found: dict[ConvolutionShape, str] = {}
     for name in names:
         try:
             found.setdefault(layer_of(packed, name), name)
@@ -102,7 +102,7 @@ def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
     return {name: layer for layer, name in found.items()}
 
 
-def _told(layer: Layer) -> dict[str, Any]:
+def _told(layer: ConvolutionShape) -> dict[str, Any]:
     return {
         "bits": f"A{layer.bits[0]}W{layer.bits[1]}",
         "channels": list(layer.channels),
@@ -113,7 +113,7 @@ def _told(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _by_default(resolved: Resolved, layers: Mapping[str, Layer]) -> Plan:
+def _by_default(resolved: Resolved, layers: Mapping[str, ConvolutionShape]) -> Plan:
     """Build the recipe with the bits of layers packed as they are by default."""
     stated = resolved.recipe.model_dump(mode="json", exclude_defaults=True)
     stated["hardware"] = resolved.board
@@ -139,7 +139,7 @@ def _floats(
 
 
 def _loops(
-    layer: Layer, resolved: Resolved, found: Processor, pricing: Pricing, threads: int
+    layer: ConvolutionShape, resolved: Resolved, found: Processor, pricing: Pricing, threads: int
 ) -> dict[str, Cost]:
     """What loops take with one primitive more at a time, and a thread's part of the last ones."""
     hardware, size = resolved.hardware, len(PRIMITIVES)

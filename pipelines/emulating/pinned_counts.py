@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import work_folder
-from pipelines.benchmarks.sides import first_sample
+from pipelines.benchmarks.contestants import first_sample
 from pipelines.builds import publication
 from pipelines.builds.plan import Plan
 from pipelines.builds.plan_execution import PlanExecution

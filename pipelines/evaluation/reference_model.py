@@ -1,4 +1,4 @@
-"""The source model as it came, executed by the oracle over many samples."""
+"""The source model as it came, executed over many samples in NumPy or by its framework."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Reference:
         """
         from pipelines.reference_runtimes import runtime
 
-        peer = runtime.open_runtime(*runtime.asked_of(source, options))
-        return cls(peer.name, peer.run, input_name, output)
+        reference = runtime.open_runtime(*runtime.asked_of(source, options))
+        return cls(reference.name, reference.run, input_name, output)
 
     def one(self, sample: Array) -> Array:
         """Return the output of one sample, as in the graph."""

@@ -21,8 +21,8 @@ import numpy as np
 import yaml
 
 from pipelines import machine, work_folder
+from pipelines.benchmarks import contestants
 from pipelines.benchmarks import kernel_work as timing
-from pipelines.benchmarks import sides
 from pipelines.builds import extra_builds, plan, plan_execution, publication
 from pipelines.emulating import (
     guest_engines,
@@ -154,7 +154,7 @@ def _timed(recipe: Path) -> Iterator[Row]:
     costs = _costs(recipe, "zen4", "max")
     package = open_package(publication.package_folder_of(made))
     hertz = block_timer.hertz(resolved.hardware)
-    sample = sides.first_sample(package)
+    sample = contestants.first_sample(package)
     for row in timing.times(plan_execution.PlanExecution(made), resolved.hardware, sample):
         measured = row["seconds"] * hertz
         if measured < SMALLEST:
@@ -176,7 +176,7 @@ def _costs(recipe: Path, core: str, cpu: str) -> Mapping[str, Cost]:
     resolved, made = _built(recipe)
     folder = publication.package_folder_of(made)
     package = open_package(folder)
-    sample = sides.first_sample(package)
+    sample = contestants.first_sample(package)
     ran = linked_program.run(package, resolved.hardware, sample, cpu, cycle_prices.memory(core))
     layers = layer_kinds.of_model(plan_execution.PlanExecution(made).load(made.step("bitpacking")))
     calls = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["layers"]

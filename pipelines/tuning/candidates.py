@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass
-class Layer:
+class TunedWorkload:
     """A workload of the model: where it is, what may be chosen, and what was measured."""
 
     name: str
@@ -183,7 +183,7 @@ def candidate_of(subject: Subject, kernel: str) -> KernelCandidate | None:
     return next((one for one in subject.ranked() if subject.kernel(one) == name), None)
 
 
-def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
+def layers_of(steps: Steps, known: list[Trial]) -> Iterator[TunedWorkload]:
     """Yield every workload of a built recipe once, with what is known of it.
 
     Kernels are ranked by what the known trials tell of this machine.
@@ -199,4 +199,4 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
         if count := counts.pop(workload, 0):
             default = Candidate(candidate_name(kernels[name]), orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
-            yield Layer(name, count, subject, default, hardware, trials, learned)
+            yield TunedWorkload(name, count, subject, default, hardware, trials, learned)

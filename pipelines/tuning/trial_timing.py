@@ -10,9 +10,9 @@ import numpy as np
 from pipelines.evaluation import comparison
 from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import FaultError
-from pipelines.remote.kernel_sides import Side
+from pipelines.remote.runnable_layers import RunnableLayer
 from pipelines.remote.runner_session import Session
-from pipelines.remote.timed_turns import Timing, timed
+from pipelines.remote.timed_turns import TurnLengths, timed
 from pipelines.remote.worker_pool import Failed
 from pipelines.tuning.trial_libraries import Prepared
 from stages.dialect.float_linear import departure
@@ -30,7 +30,7 @@ class Times:
     ratio: float
 
 
-def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed:
+def measure(session: Session, trial: Prepared, timing: TurnLengths) -> Times | Failed:
     """Do a trial on a board."""
     session.load(trial.library)
     session.keep({*trial.base.blobs, *trial.side.blobs})
@@ -64,7 +64,7 @@ def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed
     )
 
 
-def checked(session: Session, number: int, side: Side, tolerance: float | None) -> str:
+def checked(session: Session, number: int, side: RunnableLayer, tolerance: float | None) -> str:
     """Run a side once; return what is wrong with its outputs, or nothing.
 
     Sums of floats may come out otherwise in another order, so that outputs are compared by value.

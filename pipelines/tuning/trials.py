@@ -23,11 +23,11 @@ from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.remote.board_addresses import LOCAL, Board
 from pipelines.remote.runner_session import Session, Told
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Transport, transport
 from pipelines.remote.worker_pool import WAITS, Failed, WorkerPool
 from pipelines.tuning import finished_trials, ledger, ranking
-from pipelines.tuning.candidates import Candidate, Layer, layers_of
+from pipelines.tuning.candidates import Candidate, TunedWorkload, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
 from pipelines.tuning.measured_choices import NONE_MEASURED, best_of, better_of
 from pipelines.tuning.trial_libraries import Prepared, Preparing
@@ -45,7 +45,7 @@ class Group:
 
     machine: Machine
     sessions: list[tuple[Transport, Session]]
-    layers: list[Layer]
+    layers: list[TunedWorkload]
 
     def gain(self) -> float:
         """Time of all chosen kernels with what was measured / as predicted."""
@@ -71,7 +71,7 @@ class Tuner:
         hardware: Hardware,
         told: Told,
         boards: Sequence[Transport] = (),
-        timing: Timing = Timing(),  # noqa: B008 - it is immutable
+        timing: TurnLengths = TurnLengths(),  # noqa: B008 - it is immutable
         waits: Sequence[float] = WAITS,
         shown: Told = lambda _: None,
     ) -> None:
@@ -185,7 +185,12 @@ class Tuner:
         trying.finish()
 
     def record(
-        self, group: Group, layer: Layer, candidate: Candidate, threads: int = 1, **found: Any
+        self,
+        group: Group,
+        layer: TunedWorkload,
+        candidate: Candidate,
+        threads: int = 1,
+        **found: Any,
     ) -> None:
         """Keep how a trial came out on so many threads."""
         trial = Trial(
@@ -263,7 +268,7 @@ class _Trying:
                 self._keep(*tried, **found)
 
     def _keep(
-        self, layer: Layer, candidate: Candidate, title: str, threads: int, **found: Any
+        self, layer: TunedWorkload, candidate: Candidate, title: str, threads: int, **found: Any
     ) -> None:
         self.tuner.record(self.group, layer, candidate, threads, **found)
         self._count(title, "failed" in found)

@@ -18,7 +18,7 @@ from pipelines.builds import plan
 from pipelines.recipe import load
 from pipelines.remote.board_addresses import VARIABLE, Board
 from pipelines.remote.runner_session import Session
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Ssh
 from pipelines.remote.worker_pool import WorkerPool
 from pipelines.tuning import ledger
@@ -83,7 +83,7 @@ def test_tuning_while_the_board_is_taken_away(sshd: Sshd) -> None:
     """It is gone in the middle, and comes back: nothing measured is measured again."""
     said: list[str] = []
     resolved = load.load_recipe(RECIPE)
-    timing = Timing(rounds=1, settle=0, turn=0)
+    timing = TurnLengths(rounds=1, settle=0, turn=0)
     made = plan.of(resolved)
     tuner = Tuner(
         made, resolved.hardware, said.append, [sshd.transport()], timing, waits=(0.1,) * 9

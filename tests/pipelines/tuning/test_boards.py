@@ -17,7 +17,7 @@ from pipelines.builds import plan
 from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import load
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Transport
 from pipelines.runners.replay import qemu_lacks
 from pipelines.tuning import ledger, subjects
@@ -26,7 +26,7 @@ from tests.pipelines.fake_clone import doit
 from tests.pipelines.remote.fakes import fake, faulty
 
 RECIPE = "ci/residual_block_a2w1_host"
-AT_ONCE = Timing(rounds=1, settle=0, turn=0)
+AT_ONCE = TurnLengths(rounds=1, settle=0, turn=0)
 
 
 def tuner(boards: Sequence[Transport], said: list[str], **fields: str) -> Tuner:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.tuning import ledger, ranking
-from pipelines.tuning.candidates import Candidate, Layer
+from pipelines.tuning.candidates import Candidate, TunedWorkload
 from pipelines.tuning.ledger import Machine, Trial
 from pipelines.tuning.ranking import BY_PREDICTION, features, fit, learned
 from stages.kernels.families import Dots, PairedDots
@@ -70,7 +70,7 @@ def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> No
     assert fit([]) == BY_PREDICTION and learned([], AVX2) == BY_PREDICTION
     expected = ranked(found.candidates, geometry, 128)
     assert BY_PREDICTION.ordered(found, found.kernel(expected[0])) == expected
-    layer = Layer("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
+    layer = TunedWorkload("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
     names = [candidate.kernel for candidate in layer.candidates(1000)]
     assert names == [found.kernel(one) for one in expected[1:]]
 
