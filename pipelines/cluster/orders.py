@@ -69,7 +69,7 @@ def order(plan: Plan, step: Step, environment: str) -> Order:
     return Order(step.name, keys.canonical(tree), files)
 
 
-def told(text: str) -> tuple[str, str]:
+def step_and_digest_of(text: str) -> tuple[str, str]:
     """Return the name of an order's step, and the digest of the code and tools it is meant for."""
     tree = json.loads(text)
     return tree["step"], tree["alike"]

@@ -85,7 +85,7 @@ def build(text: str, *above: Mapping[str, object]) -> dict[str, object]:
     if failed is not None:
         return dict(failed)
     with _one_at_a_time:
-        return _built(text).plain()
+        return _built(text).to_plain()
 
 
 def _built(text: str) -> Outcome:
@@ -93,7 +93,7 @@ def _built(text: str) -> Outcome:
     name = "an order"
     status = exit_status.MISTAKE
     try:
-        name, environment = orders.told(text)
+        name, environment = orders.step_and_digest_of(text)
         _refuse_other_environment(environment)
         remote = _writable()
         plan, step = orders.plan_of(text)

@@ -55,7 +55,7 @@ def rows(plan: Plan, resolved: Resolved, pattern: str, threads: int) -> list[dic
         costs |= {KERNEL: default.layers[name] * shared, PACKED: chosen.layers[name] * shared}
         if name in floats:
             costs[FLOATS] = floats[name] * shared
-        told = {what: cost.told() for what, cost in costs.items()}
+        told = {what: cost.to_plain() for what, cost in costs.items()}
         result.append({"layer": name, **_told(layer), "costs": told})
     return result
 

@@ -30,12 +30,12 @@ TAKES = {INSTRUCTIONS: "package executes", CYCLES: "package takes"}
 def data(compared: Compared) -> dict[str, Any]:
     """Return rows of sides, kinds of layers and layers."""
     package, *others = compared.sides
-    rows = [{"what": package.what, **package.cost.told(), **_products(package)}]
+    rows = [{"what": package.what, **package.cost.to_plain(), **_products(package)}]
     for side in others:
         rows.append(
             {
                 "what": side.what,
-                **side.cost.told(),
+                **side.cost.to_plain(),
                 **_ratios(package.cost, side.cost),
                 "difference": side.difference,
                 **_products(side),
@@ -76,7 +76,7 @@ def _layers(compared: Compared) -> Iterator[dict[str, Any]]:
         known |= {name: LayerOfKind(name, OTHER) for name in side.layers if name not in known}
     for layer in known.values():
         costs = {
-            side.what: side.layers[layer.name].told()
+            side.what: side.layers[layer.name].to_plain()
             for side in with_layers
             if layer.name in side.layers
         }
@@ -88,7 +88,7 @@ def _kinds(compared: Compared, layers: Sequence[Mapping[str, Any]]) -> Iterator[
     for kind in dict.fromkeys(kinds.values()):
         own = [row for row in layers if row["kind"] == kind]
         sides = {
-            side.what: _of_kind(side, kinds, kind).told()
+            side.what: _of_kind(side, kinds, kind).to_plain()
             for side in compared.sides
             if any(kinds[name] == kind for name in side.layers)
         }

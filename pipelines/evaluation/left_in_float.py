@@ -10,14 +10,14 @@ from pipelines.builds.plan_execution import PlanExecution
 GOLDEN, QUANTIZING = "golden", "quantizing"
 
 
-def of(plan: Plan) -> str:
-    """What layers left in float multiply."""
+def float_type_of(plan: Plan) -> str:
+    """Return the type of numbers that layers left in float multiply."""
     stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
     return next((one for one in stated if one), "float32")
 
 
-def layers_of_halves(execution: PlanExecution) -> int:
-    """How many layers of a recipe's network are added up in float16."""
+def count_float16_layers(execution: PlanExecution) -> int:
+    """Return how many layers of a recipe's network are added up in float16."""
     from stages.dialect.calls import dtype_of, is_op
     from stages.graph.bindings import bindings_of
     from stages.graph.composites import is_float_product
@@ -37,7 +37,7 @@ def overflowing(execution: PlanExecution, is_infinite: bool = False) -> str:
     Tensors are looked at. Of sums nothing is known but that they must be where outputs alone are
     infinite.
     """
-    if of(execution.plan) != "float16":
+    if float_type_of(execution.plan) != "float16":
         return ""
     import numpy as np
 

@@ -58,7 +58,7 @@ class Reference:
         options = None if told["options"] is None else ImportOptions.model_validate(told["options"])
         return cls.of_source(source, told["input"], told["output"], options)
 
-    def told(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Return as plain data what makes it the same in another process, but its model file."""
         options = None if self._options is None else self._options.model_dump(mode="json")
         return {"input": self._input, "output": self._output, "options": options}

@@ -41,16 +41,16 @@ GOLDEN, QUANTIZING = left_in_float.GOLDEN, left_in_float.QUANTIZING
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
-    if (asked := left_in_float.of(plan)) != "float16":
+    if (asked := left_in_float.float_type_of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
     from stages.dialect.float_linear import departure
 
-    return max(CLOSE, departure(left_in_float.layers_of_halves(PlanExecution(plan))))
+    return max(CLOSE, departure(left_in_float.count_float16_layers(PlanExecution(plan))))
 
 
 def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
-    if left_in_float.of(plan) != "float16":
+    if left_in_float.float_type_of(plan) != "float16":
         return tolerance(plan)
     from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
@@ -59,7 +59,7 @@ def tolerance_of_package(plan: Plan) -> float:
     golden, model = execution.load(plan.step(GOLDEN)), execution.load(plan.step(QUANTIZING))
     found = compare(golden, functools.partial(interpret.run, model))
     rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
-    layers = left_in_float.layers_of_halves(execution)
+    layers = left_in_float.count_float16_layers(execution)
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 

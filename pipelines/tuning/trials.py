@@ -185,25 +185,20 @@ class Tuner:
         trying.finish()
 
     def record(
-        self,
-        group: Group,
-        layer: TunedWorkload,
-        candidate: Candidate,
-        threads: int = 1,
-        **found: Any,
+        self, group: Group, layer: TunedWorkload, tried: Candidate, threads: int = 1, **found: Any
     ) -> None:
         """Keep how a trial came out on so many threads."""
         trial = Trial(
             machine=group.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
-            kernel=candidate.kernel,
-            against=layer.default.kernel if threads == 1 else candidate.kernel,
+            kernel=tried.kernel,
+            against=layer.default.kernel if threads == 1 else tried.kernel,
             on_threads=None if threads == 1 else threads,
-            predicted=layer.predicted(candidate),
+            predicted=layer.predicted(tried),
             recipe=self.base.plan.recipe,
             layer=layer.name,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
-            **candidate.axes,
+            **tried.axes,
             **found,
         )
         ledger.append([trial])

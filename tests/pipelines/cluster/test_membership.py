@@ -80,7 +80,7 @@ def test_an_order_says_all_that_decides_an_artifact_and_no_more(
             (arrived / key).mkdir(parents=True, exist_ok=True)
             for name, path in files.items():
                 (arrived / key / name).write_bytes(path.read_bytes())
-        assert orders.told(order.text) == (step.name, "digest")
+        assert orders.step_and_digest_of(order.text) == (step.name, "digest")
         there, same = orders.plan_of(order.text)
         assert PlanExecution(there).ingredients(same) == PlanExecution(given).ingredients(step)
         assert str(tmp_path) not in order.text, "an order is the same wherever its files lie"
@@ -133,7 +133,9 @@ def test_a_recipe_that_deaths_are_blamed_on_is_tried_by_itself(
 
     monkeypatch.setattr(cluster, "of", lambda *given: Stub())
     monkeypatch.setattr(
-        ci_builds, "build", lambda name: ci_builds.told(name, "rpi3", 2.0, "verifying built  fine")
+        ci_builds,
+        "build",
+        lambda name: ci_builds.parse_output(name, "rpi3", 2.0, "verifying built  fine"),
     )
     (row,) = many_recipes.build_all(["resnet8_int8_rpi3"], 1, "tcp://h:1")
     assert Stub.asked == [False, True]
