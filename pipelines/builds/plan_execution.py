@@ -279,8 +279,8 @@ def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def shared() -> Remote | None:
-    """Return the remote store that this work folder shares, or None; its modules are imported
-    only where one is set."""
+    """Return the shared store of this work folder, or None; its modules are imported only where
+    one is set."""
     if not work_folder.has_cache_file():
         return None
     from pipelines.caching import remote

@@ -43,7 +43,7 @@ def _remote() -> remotes.Remote:
     found = remotes.of_settings()
     if found is None:
         raise UserError(
-            f"no remote store is set; write `remote: URL` and `trust: [KEY]` into "
+            f"no shared store is set; write `remote: URL` and `trust: [KEY]` into "
             f"{shown(work_folder.CACHE)}, or name such a file by {settings.VARIABLE}"
         )
     return found
