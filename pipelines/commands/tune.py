@@ -93,7 +93,7 @@ def _row(layer: TunedWorkload) -> dict[str, Any]:
     best, chosen = best_of(layer.trials), better_of(layer.trials)
     runs = layer.uncapped
     limited = capped_of(layer.trials, runs.kernel, runs.order, runs.rows)
-    limit = f" in {limited.threads} tasks at most" if limited is not None else ""
+    limit = f" in {limited.max_tasks} tasks at most" if limited is not None else ""
     return {
         "layer": layer.name,
         "count": layer.count,

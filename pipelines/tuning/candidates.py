@@ -33,13 +33,13 @@ class Candidate:
     order: str | None = None
     rows: int | None = None
     """Output rows of a row block, of the order `rows_inner`."""
-    threads: int | None = None
+    max_tasks: int | None = None
     """The most tasks that a call is split into."""
 
     @property
     def axes(self) -> dict[str, Any]:
         """What it states of the schedule, as fields of a trial."""
-        stated = {axis: getattr(self, axis) for axis in AXES}
+        stated = dict(zip(AXES, (self.order, self.rows, self.max_tasks), strict=True))
         return {axis: value for axis, value in stated.items() if value is not None}
 
     @property
@@ -166,7 +166,7 @@ class TunedWorkload:
 
 def of_trial(trial: Trial) -> Candidate:
     """What a trial tried."""
-    return Candidate(trial.kernel, trial.order, trial.rows, trial.threads)
+    return Candidate(trial.kernel, trial.order, trial.rows, trial.max_tasks)
 
 
 def candidate_name(kernel: str) -> str:

@@ -131,7 +131,7 @@ def _wrong(layer: Sequence[Trial]) -> tuple[Array, Array]:
 
 def is_sample(trial: Trial) -> bool:
     """Whether a trial tells of a kernel alone what it took and what was predicted."""
-    stated = trial.order, trial.rows, trial.threads, trial.on_threads
+    stated = trial.order, trial.rows, trial.max_tasks, trial.on_threads
     is_known = trial.ratio is not None and trial.predicted is not None
     return is_known and stated == (None,) * len(stated)
 

@@ -99,7 +99,7 @@ def test_tuning_while_the_board_is_taken_away(sshd: Sshd) -> None:
     tuner.record = record_and_cut  # type: ignore[method-assign]
     tuner.run(2)
     trials = ledger.trials(tuner.groups[0].machine)
-    counted = Counter((t.layer, t.kernel, t.order, t.rows, t.threads) for t in trials)
+    counted = Counter((t.layer, t.kernel, t.order, t.rows, t.max_tasks) for t in trials)
     assert len(trials) > 6 and set(counted.values()) == {1}
     assert not [trial for trial in trials if trial.failed]
     assert len([text for text in said if text.endswith("; trying to reach it again")]) == 1

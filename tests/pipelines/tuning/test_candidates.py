@@ -104,13 +104,13 @@ def test_the_best_kernel_is_tried_by_other_loops() -> None:
 
 @pytest.mark.parametrize(("threads", "most"), [(1, []), (2, [1]), (4, [1, 2]), (6, [1, 2, 4])])
 def test_the_best_kernel_is_tried_in_fewer_tasks(threads: int, most: list[int]) -> None:
-    assert layer().capped(threads) == [Candidate(name(6), threads=count) for count in most]
+    assert layer().capped(threads) == [Candidate(name(6), max_tasks=count) for count in most]
     assert layer().uncapped == Candidate(name(6))
     found = layer(trials=[tried(3, 0.5, order="rows_inner", rows=9)])
     best = Candidate(name(3), "rows_inner", 9)
     assert found.uncapped == best
     assert found.capped(threads) == [
-        Candidate(name(3), "rows_inner", 9, threads=count) for count in most
+        Candidate(name(3), "rows_inner", 9, max_tasks=count) for count in most
     ]
 
 
@@ -121,14 +121,14 @@ def test_what_was_tried() -> None:
     ]
     found = layer(trials=known)
     assert list(map(of_trial, known)) == [
-        Candidate(name(3), "rows_inner", 9), Candidate(name(3), threads=2),
+        Candidate(name(3), "rows_inner", 9), Candidate(name(3), max_tasks=2),
     ]  # fmt: skip
     assert found.is_tried(Candidate(name(3), "rows_inner", 9))
     assert not found.is_tried(Candidate(name(3), "rows_inner"))
     assert not found.is_tried(Candidate(name(3)))
-    assert found.is_tried(Candidate(name(3), threads=2), on_threads=4)
-    assert not found.is_tried(Candidate(name(3), threads=2), on_threads=2)
-    assert not found.is_tried(Candidate(name(3), threads=2))
+    assert found.is_tried(Candidate(name(3), max_tasks=2), on_threads=4)
+    assert not found.is_tried(Candidate(name(3), max_tasks=2), on_threads=2)
+    assert not found.is_tried(Candidate(name(3), max_tasks=2))
 
 
 def test_a_candidate_as_a_choice_and_in_a_trial() -> None:

@@ -146,7 +146,7 @@ def test_a_line_from_before_there_were_row_blocks_says_what_it_said() -> None:
     ledger.path().parent.mkdir(parents=True)
     ledger.path().write_text(f"{OLD}\n")
     (found,) = ledger.trials(HERE)
-    assert (found.rows, found.threads, found.on_threads, found.predicted) == (None,) * 4
+    assert (found.rows, found.max_tasks, found.on_threads, found.predicted) == (None,) * 4
     assert found.model_dump_json(exclude_none=True) == OLD
     choice = {"kernel": "a", "order": "blocks_inner", "against": "default"}
     assert choices_of([found]) == {"u8s8 shape": choice}

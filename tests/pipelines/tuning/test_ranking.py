@@ -115,7 +115,7 @@ def test_what_all_kernels_of_a_layer_have_in_common_says_nothing_of_their_order(
     (
         {"order": "blocks_inner"},
         {"order": "rows_inner", "rows": 4},
-        {"threads": 1, "on_threads": 4},
+        {"max_tasks": 1, "on_threads": 4},
         {"on_threads": 4},
         {"predicted": None},
         {"ratio": None, "failed": "why"},
