@@ -40,7 +40,7 @@ _FOLLOWING = 8
 
 
 @dataclass
-class Layer:
+class ComparedLayer:
     """One layer after one stage beside where its value was first computed, over all samples."""
 
     stage: str
@@ -126,7 +126,7 @@ class _Module:
 class Found:
     """What layers, and what outputs gave, in the order of stages and passes."""
 
-    layers: list[Layer]
+    layers: list[ComparedLayer]
     outputs: list[tuple[str, str, list[Comparison]]]
     """By stage and pass; no comparison of what is in float before it is calibrated."""
 
@@ -158,7 +158,7 @@ def by_layer(execution: PlanExecution, pattern: str, passes: str | None = None) 
     golden, close = execution.load(execution.plan.step(GOLDEN)), tolerance(execution.plan)
     modules = _modules(execution, passes)
     asked = _asked(modules, passes)
-    found: dict[tuple[int, str], Layer] = {}
+    found: dict[tuple[int, str], ComparedLayer] = {}
     given: list[list[Mapping[str, Array]]] = [[] for _ in modules]
     for index in range(len(next(iter(golden.inputs.values())))):
         sample = {name: values[index] for name, values in golden.inputs.items()}
@@ -175,7 +175,8 @@ def by_layer(execution: PlanExecution, pattern: str, passes: str | None = None) 
                 known.values.pop(layer, None)
             for layer, value in arrays.items():
                 row = found.setdefault(
-                    (number, layer), Layer(module.stage, layer, module.after_pass, tolerance=close)
+                    (number, layer),
+                    ComparedLayer(module.stage, layer, module.after_pass, tolerance=close),
                 )
                 if layer not in module.redefined:
                     _compare(row, value, known)
@@ -208,7 +209,7 @@ def _asked(modules: list[_Module], passes: str | None) -> list[int]:
     return [number for number, name in enumerate(own) if name in after]
 
 
-def _compare(row: Layer, value: Array, known: _Known) -> None:
+def _compare(row: ComparedLayer, value: Array, known: _Known) -> None:
     """Compare one value with the one it is nearest to, of all that may mean the same."""
     import numpy as np
 

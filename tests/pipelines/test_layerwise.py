@@ -41,7 +41,7 @@ def grouped(added: int = 1) -> Model:
     return build.model([back], ["d"])
 
 
-def compared(*models: Model, pattern: str = ALL) -> list[layerwise.Layer]:
+def compared(*models: Model, pattern: str = ALL) -> list[layerwise.ComparedLayer]:
     return found(*models, pattern=pattern).layers
 
 
@@ -63,7 +63,7 @@ def found(*models: Model, pattern: str = ALL) -> layerwise.Found:
     return layerwise.by_layer(execution, pattern)
 
 
-def verdicts(rows: list[layerwise.Layer], stage: str) -> dict[str, str]:
+def verdicts(rows: list[layerwise.ComparedLayer], stage: str) -> dict[str, str]:
     return {row.layer: row.verdict for row in rows if row.stage == stage}
 
 
