@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.builds.plan import Plan
-from pipelines.builds.publication import published
+from pipelines.builds.publication import package_folder_of
 from pipelines.errors import UserError, shown
 from pipelines.guards import asked, cleaning, plain_errors
 from pipelines.store import roots
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @asked
 def is_current(plan: Plan, name: str) -> bool:
     """Whether a step's artifact is in the store; evaluated after the steps before it ran."""
-    return execution.Workshop(plan).is_current(plan.step(name))
+    return plan_execution.PlanExecution(plan).is_current(plan.step(name))
 
 
 @plain_errors
@@ -34,21 +34,21 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
     """
     started = time.monotonic()
     step = plan.step(name)
-    workshop, found, ordered = execution.Workshop(plan), None, None
+    execution, found, ordered = plan_execution.PlanExecution(plan), None, None
     if scheduler is not None:
         from pipelines.cluster import cluster
 
         if not cluster.is_ordered(plan, step, scheduler):
-            found = workshop.find(step)
+            found = execution.find(step)
         if found is None:
             ordered = cluster.build(plan, step, scheduler)
     try:
-        manifest, origin = found or workshop.produce(step)
+        manifest, origin = found or execution.produce(step)
     except StageError as error:
         raise UserError(f"{name}: {error}") from error
     if origin == "cached":
         return {"status": "cached"}
-    artifact = shown(execution.STORE.folder(name, manifest.key))
+    artifact = shown(plan_execution.STORE.folder(name, manifest.key))
     if ordered is not None and origin == "fetched":
         note = f"{artifact}, on {ordered.worker}"
         return {"status": ordered.origin, "seconds": ordered.seconds, "note": note}
@@ -70,7 +70,7 @@ def measure(plan: Plan, resolved: Resolved, boards: str | None = None) -> dict[s
     tuner = Tuner(
         plan, resolved.hardware, build_progress.detail, reached(boards, resolved.hardware)
     )
-    tuner.run(plan.snapshot.trials)
+    tuner.run(plan.measured_choices.trials)
     gains = " and ".join(f"{group.gain():.2f}" for group in tuner.groups)
     gain = f"{gains} of the time of the predicted kernels"
     return {"status": "built", "seconds": round(time.monotonic() - started, 3), "note": gain}
@@ -79,8 +79,9 @@ def measure(plan: Plan, resolved: Resolved, boards: str | None = None) -> dict[s
 @cleaning
 def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
     """Remove what this step of this recipe left, unless another recipe uses it too."""
-    for removed in roots.clean(execution.STORE, plan.recipe, name, dryrun=dryrun):
-        print(f"{'would remove' if dryrun else 'removed'} {shown(execution.STORE.root / removed)}")
+    for removed in roots.clean(plan_execution.STORE, plan.recipe, name, dryrun=dryrun):
+        said = "would remove" if dryrun else "removed"
+        print(f"{said} {shown(plan_execution.STORE.root / removed)}")
 
 
 @plain_errors
@@ -128,7 +129,7 @@ def summarize(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     """Say what was built; the result is for the last lines of a build."""
     from pipelines.builds import summary
 
-    return {"summary": summary.text(plan, resolved, published(plan))}
+    return {"summary": summary.text(plan, resolved, package_folder_of(plan))}
 
 
 @plain_errors
@@ -148,7 +149,7 @@ def is_agreed(plan: Plan, resolved: Resolved) -> bool:
 
 
 @plain_errors
-def want_recipe(word: str) -> None:
+def refuse_without_recipe(word: str) -> None:
     """Fail, saying which recipes there are."""
     raise UserError(without_recipe(word))
 

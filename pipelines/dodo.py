@@ -15,7 +15,7 @@ if _obstacle := supported.obstacle():
     raise InvalidDodoFile(_obstacle)
 
 try:
-    from pipelines import exit_status, front, help
+    from pipelines import command_line, exit_status, help
     from pipelines.errors import UserError
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] in ("pipelines", "stages", "hw"):
@@ -30,7 +30,7 @@ if (_page := help.asked(sys.argv[1:])) is not None:
     sys.exit(exit_status.DONE)
 
 try:
-    _session = front.open_session(sys.argv[1:])
+    _session = command_line.open_session(sys.argv[1:])
     _tasks = list(_session.tasks())
 except UserError as error:
     raise InvalidDodoFile(str(error)) from None

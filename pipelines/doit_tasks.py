@@ -35,7 +35,7 @@ def tasks(plan: Plan | None, arguments: Given) -> Iterator[Task]:
         yield {
             "basename": "build",
             "doc": BUILD.doc,
-            "actions": [(actions.want_recipe, ["build"])],
+            "actions": [(actions.refuse_without_recipe, ["build"])],
         }
     else:
         yield _agreeing(plan, arguments)
@@ -63,7 +63,7 @@ def _agreeing(plan: Plan, arguments: Given) -> Task:
 def _givers(plan: Plan, step: Step) -> list[str]:
     """Return whose artifacts a step takes; measurements among them if the recipe wants trials."""
     takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
-    measured = MEASUREMENTS in step.stage.takes.values() and plan.snapshot.trials > 0
+    measured = MEASUREMENTS in step.stage.takes.values() and plan.measured_choices.trials > 0
     return [*takes, MEASUREMENTS] if measured else takes
 
 
@@ -93,7 +93,7 @@ def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
         "doc": BUILD.doc,
         "task_dep": [*source, AGREEING, SUMMING],
     }
-    if plan.snapshot.trials:
+    if plan.measured_choices.trials:
         yield _measuring(plan, arguments)
     for step in plan.steps:
         takes = _givers(plan, step)
@@ -113,7 +113,7 @@ def _build(plan: Plan, arguments: Given) -> Iterator[Task]:
         "doc": f"puts the package's files at artifacts/packages/{plan.package}",
         "actions": [(publication.publish, [plan])],
         "uptodate": [(publication.is_published, [plan])],
-        "meta": {"where": shown(publication.published(plan))},
+        "meta": {"where": shown(publication.package_folder_of(plan))},
         "task_dep": [*source, AGREEING, *(f"build:{step.name}" for step in plan.steps)],
         "clean": [(publication.unpublish, [plan])],
     }
@@ -150,7 +150,7 @@ def _command(command: Command, plan: Plan | None, arguments: Given) -> Iterator[
     if command.positional:
         task["pos_arg"] = command.positional
     if command.recipe and plan is None:
-        yield task | {"actions": [(actions.want_recipe, [command.name])]}
+        yield task | {"actions": [(actions.refuse_without_recipe, [command.name])]}
         return
     given: dict[str, object] = {"variables": arguments["variables"]}
     if command.recipe:

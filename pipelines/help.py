@@ -28,7 +28,7 @@ class Help(HelpOfDoit):
     def execute(self, params: Mapping[str, object], args: Sequence[str]) -> int:
         """Print a page; the exit status."""
         if not args:
-            print(front())
+            print(start_page())
         elif args[0] == OF_DOIT:
             print(self.cmds["run"](cmds=self._cmds, **self.init_kwargs).help())
             self.print_usage(self.cmds)
@@ -74,12 +74,12 @@ def asked(argv: Sequence[str]) -> str | None:
         return None
     if any(flag in argv for flag in _FLAGS):
         named = command_words.named(argv)
-        return page(menu.BY_NAME[named[0]]) if named and named[0] in menu.BY_NAME else front()
+        return page(menu.BY_NAME[named[0]]) if named and named[0] in menu.BY_NAME else start_page()
     is_empty = not command_words.bare(argv) and not any("=" in word for word in argv)
-    return front() if is_empty else None
+    return start_page() if is_empty else None
 
 
-def front() -> str:
+def start_page() -> str:
     """Return what someone needs first, on one screen."""
     first = [menu.BY_NAME[name] for name in _FIRST]
     rest = [command for command in menu.ALL if command not in first]

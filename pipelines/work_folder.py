@@ -43,5 +43,5 @@ def recipe_folders() -> tuple[Path, ...]:
 
 
 def has_cache_file() -> bool:
-    """Whether a remote store is set: that costs no import."""
+    """Whether a shared store is set: that costs no import."""
     return bool(os.environ.get(CACHE_VARIABLE)) or CACHE.is_file()

@@ -20,7 +20,7 @@ from pathlib import Path
 from hw.isa import isa_of
 from hw.profile import Hardware
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.documents.board_files import list_boards
 from pipelines.recipe import load
 from stages.graph.bindings import bindings_of
@@ -88,7 +88,7 @@ def has(hardware: Hardware) -> set[str]:
 def used(recipe: str) -> set[str]:
     """The families of kernels in a recipe's package, which is built as far as they are chosen."""
     made = plan.of(load.load_recipe(recipe))
-    model = Workshop(made).load(made.step("bitpacking"))
+    model = PlanExecution(made).load(made.step("bitpacking"))
     calls = (b.value for f in model.module.functions.values() for b in bindings_of(f))
     names = {str(call.op.name) for call in calls if hasattr(getattr(call, "op", None), "name")}
     operators = {name.removeprefix("relax.qnn.") for name in names} & OPERATORS

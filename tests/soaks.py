@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import front
+from pipelines import command_line
 from pipelines.errors import UserError
 from pipelines.store.store import Store
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
@@ -60,7 +60,7 @@ def recipes(count: int, rng: random.Random, folder: Path) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                session = front.open_session(["build", f"recipe={folder}/net.yaml", *given])
+                session = command_line.open_session(["build", f"recipe={folder}/net.yaml", *given])
                 list(session.tasks())
         except UserError as error:
             assert str(error).strip(), f"recipe {number}: an error without a word"

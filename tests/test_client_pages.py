@@ -14,7 +14,7 @@ import pytest
 
 from hw import host
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.recipe import load
 from stages.options import PACKAGE_FORMATS
 from stages.packaging.files.client_files import example_c
@@ -51,8 +51,8 @@ def test_example_gives_the_golden_outputs(tmp_path: Path) -> None:
     compiler = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Wextra", "-Werror"]
     line = line.replace(RECIPE, SMALL)
     subprocess.run([*compiler, *line.split()[1:]], cwd=tmp_path, check=True)
-    workshop = Workshop(plan.of(resolved))
-    golden = workshop.load(workshop.plan.step("golden"))
+    execution = PlanExecution(plan.of(resolved))
+    golden = execution.load(execution.plan.step("golden"))
     for image, scores in zip(golden.inputs["data"], golden.outputs["out"], strict=True):
         (tmp_path / "image").write_bytes(image.tobytes())
         command = [tmp_path / "example", tmp_path / "image"]

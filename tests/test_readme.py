@@ -20,10 +20,10 @@ from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
 from pipelines import menu
+from pipelines.command_line import VARIABLES
 from pipelines.commands.importing import described, recipe_name
 from pipelines.documents import fields
 from pipelines.evaluation import comparison
-from pipelines.front import VARIABLES
 from pipelines.recipe import load, overrides
 from pipelines.recipe.recipe import Recipe
 from recipes.models import exported

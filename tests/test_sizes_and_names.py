@@ -17,10 +17,6 @@ MOST_LINES, MOST_FILES = 300, 40
 ALIKE = {
     "__init__.py": "every package has one",
     "errors.py": "pipelines and stages have errors of their own",
-    "check.py": "a command, and what must hold behind quantizing",
-    "comparison.py": "of outputs; operators that compare, beside TensorFlow Lite's others",
-    "layer_times.py": "of a package in C, and as pipelines read them",
-    "quantization.py": "of a recipe, and of a tensor",
 }
 """Names that several files have, and why."""
 

@@ -15,11 +15,11 @@ import numpy as np
 from rich.console import Console
 
 from pipelines.benchmarks import rounds
-from pipelines.benchmarks.sides import PACKAGE, first_sample
+from pipelines.benchmarks.contestants import PACKAGE, first_sample
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.commands import arguments
 from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.evaluation import comparison, verification
@@ -31,7 +31,7 @@ from pipelines.remote.board_engines import BoardEngine
 from pipelines.remote.deployment import is_emulated
 from pipelines.remote.remote_package import Opening, RemoteRunner
 from pipelines.remote.runner_session import Told
-from pipelines.remote.timed_turns import Round, Timing, counting, timed
+from pipelines.remote.timed_turns import Round, TurnLengths, measure_steady_rounds, timed
 from pipelines.remote.transport import Transport
 from pipelines.runners.package import Package, open_package
 from pipelines.tuning.trial_libraries import KernelLibrary, Preparing
@@ -43,7 +43,7 @@ _TURNS = 10
 """Parts that these are measured in; what a slower clock spoils is measured again by the part."""
 _WARM = 5
 """For so many inferences of a part one is run before it that is not counted."""
-_LAYER_TIMING = Timing(rounds=3)
+_LAYER_TIMING = TurnLengths(rounds=3)
 PERCENTILES = (50, 90, 99)
 
 
@@ -72,7 +72,7 @@ class Measured:
 
 def bench(plan: Plan, resolved: Resolved, variables: Variables, to: Transport) -> dict[str, Any]:
     """Measure a package on a board, print it, and return it as plain data."""
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     peers = variables.command.get("peers")
     if is_emulated(to, package.architecture):
         # Other engines would run as they are, and the package some ten times slower.
@@ -167,7 +167,7 @@ class _Bench:
                 self.shown(f"{self.to.board.name}: {threads} threads, {self.repeat} inferences")
                 return [turn() for _ in range(count)]
 
-            kept = counting(self.to.board.name, _TURNS, turns, runner.session.told)
+            kept = measure_steady_rounds(self.to.board.name, _TURNS, turns, runner.session.told)
         table = np.array(kept).reshape(len(kept), 1 + len(found.sides), each)
         names = [PACKAGE, *found.sides]
         seconds = {name: table[:, place].ravel().tolist() for place, name in enumerate(names)}
@@ -206,7 +206,7 @@ class _Bench:
     def layers(self) -> Iterator[dict[str, Any]]:
         """Yield each layer's seconds on one thread, alone, and its share of all."""
         session = self.runner.session
-        sides, objects = Preparing(Workshop(self.plan), self.resolved.hardware).base_sides()
+        sides, objects = Preparing(PlanExecution(self.plan), self.resolved.hardware).base_sides()
         kernels = {symbol: n for side in sides.values() for symbol, n in side.kernels().items()}
         session.load(KernelLibrary(objects, kernels, self.resolved.hardware))
         found: dict[str, float] = {}

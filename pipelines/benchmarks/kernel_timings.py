@@ -30,7 +30,7 @@ _MEMORY = 1 << 16  # of each operand; what a kernel touches stays in the L1 cach
 
 
 @dataclass(frozen=True)
-class Timing:
+class KernelTime:
     """Nanoseconds per 1,000 multiply-accumulates: the median of rounds, and the middle half."""
 
     low: float
@@ -40,7 +40,7 @@ class Timing:
 
 def timings(
     signatures: Sequence[KernelSignature], hardware: Hardware, rounds: int
-) -> dict[str, Timing]:
+) -> dict[str, KernelTime]:
     """Every kernel by name, and as `peak` the instructions of one popcount, on registers alone.
 
     A kernel runs over a window of 3x3 pixels of 128 channels, as in a package. All run in turn,
@@ -61,7 +61,7 @@ def timings(
             seconds = least_seconds(library[f"time_{name}"], pointers, _RUNS)
             samples[name].append(seconds / macs[name])
     return {
-        name: Timing(*(1e12 * x for x in statistics.quantiles(values, n=4)))
+        name: KernelTime(*(1e12 * x for x in statistics.quantiles(values, n=4)))
         for name, values in samples.items()
     }
 

@@ -31,8 +31,8 @@ _RUNS = 20
 _MEMORY = 1 << 12
 Operand = Callable[[str], str]
 """An operand, `a` or `w`, that nothing is known about."""
-Step = Callable[["FunctionText", Sequence[str], Operand], list[str]]
-"""From some counters to what they are after one step."""
+StepWriter = Callable[["FunctionText", Sequence[str], Operand], list[str]]
+"""Writes one step: from some counters to what they are after it."""
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
@@ -146,7 +146,7 @@ def popcounts_text(isa: Isa) -> list[str]:
 
 
 def _chains(
-    name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step, together: int = 1
+    name: str, counter: Vector, kinds: tuple[Vector, Vector], step: StepWriter, together: int = 1
 ) -> list[str]:
     """A function of CHAINS counters, with so many of which a step goes on."""
     from stages.kernels.llvm import FunctionText

@@ -43,7 +43,7 @@ loops and the package's kernel."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConvolutionShape:
     """A convolution of levels of `bits` (activations, weights) without padding."""
 
     window: tuple[int, int]
@@ -72,7 +72,7 @@ class Layer:
         return math.prod((*self.output, *self.window, *self.channels))
 
 
-def layer_of(packed: Model, name: str) -> Layer:
+def layer_of(packed: Model, name: str) -> ConvolutionShape:
     """Return what a layer of a bit-packed model computes; UserError if it is not of few bits."""
     for binding, function in calls_of(packed):
         if str(binding.var.name) != name:
@@ -83,7 +83,7 @@ def layer_of(packed: Model, name: str) -> Layer:
         if call is None or way is None:
             raise UserError(f"primitives={name}: the layer has no kernel of 1 to 3 bits")
         attrs = attributes(call)
-        return Layer(
+        return ConvolutionShape(
             window=tuple(attrs["window"]),
             strides=tuple(attrs["strides"]),
             channels=tuple(attrs["channels"]),
@@ -104,7 +104,7 @@ def _has_bits(function: Function) -> bool:
 
 
 def times(
-    layer: Layer, hardware: Hardware, program: LoadedProgram, name: str, threads: int
+    layer: ConvolutionShape, hardware: Hardware, program: LoadedProgram, name: str, threads: int
 ) -> dict[str, float]:
     """Return the seconds of the layer with one primitive more at a time, and by its own kernel."""
     rng = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def _words(rng: np.random.Generator, shape: Sequence[int]) -> Array:
 
 def _part(
     entry: Callable[..., None],
-    layer: Layer,
+    layer: ConvolutionShape,
     data: Array,
     weights: Array,
     sums: Array,
@@ -206,7 +206,7 @@ def _repeat(part: Callable[[], None], begun: threading.Barrier) -> None:
 
 
 def loops(
-    symbol: str, layer: Layer, hardware: Hardware, steps: int, rows: int | None = None
+    symbol: str, layer: ConvolutionShape, hardware: Hardware, steps: int, rows: int | None = None
 ) -> Any:
     """The PrimFunc `symbol(data, weights, sums)` of some rows with the first `steps` primitives.
 
@@ -244,7 +244,7 @@ def loops(
     return tirx.PrimFunc(lowered.params, body).with_attr("global_symbol", symbol)
 
 
-def _tile(schedule: Any, layer: Layer, lanes: int, steps: int) -> None:
+def _tile(schedule: Any, layer: ConvolutionShape, lanes: int, steps: int) -> None:
     """Tiles of some pixels by a register of channels, whose sums are written once."""
     block = schedule.get_sblock("sums")
     written = schedule.cache_write(block, 0, "global")

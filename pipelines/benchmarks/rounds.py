@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.benchmarks.engines import Timed
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 
 _QUARTILES = (25, 50, 75)
 
@@ -31,8 +31,8 @@ def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dic
         if index // len(names) % 2:
             order.reverse()
         for name in order:
-            sides[name](math.ceil(Timing.settle / once[name]))
-            times[name].append(sides[name](math.ceil(Timing.turn / once[name])))
+            sides[name](math.ceil(TurnLengths.settle / once[name]))
+            times[name].append(sides[name](math.ceil(TurnLengths.turn / once[name])))
     return times
 
 

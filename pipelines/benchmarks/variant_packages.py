@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pipelines import work_folder
-from pipelines.builds import execution, extra_builds
+from pipelines.builds import extra_builds, plan_execution
 from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, did_you_mean
 from pipelines.recipe.resolved import Resolved
@@ -31,7 +31,9 @@ def title(precision: str) -> str:
     return f"bitkiln, {precision}"
 
 
-def built(kind: str, source: bytes, form: str, resolved: Resolved, library: str = "shared") -> Plan:
+def build_variant(
+    kind: str, source: bytes, form: str, resolved: Resolved, library: str = "shared"
+) -> Plan:
     """Build and publish the package of a model file for the recipe's hardware, as `PACKAGE_KIND`.
 
     It has a `library` of one form. It is one of the recipe's packages: the folder's name tells what
@@ -47,6 +49,6 @@ def built(kind: str, source: bytes, form: str, resolved: Resolved, library: str 
         f"package: {{name: own_{kind}, formats: [{library}]}}",
     ]
     atomic.replace(recipe, ("\n".join(lines) + "\n").encode())
-    made = extra_builds.published(recipe)
-    roots.note_package(execution.STORE, resolved.name, made.package)
+    made = extra_builds.build_package(recipe)
+    roots.note_package(plan_execution.STORE, resolved.name, made.package)
     return made

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.builds import agreement
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import recipe_slices
 from pipelines.recipe.resolved import Resolved
@@ -91,7 +91,7 @@ def _larq_twin(source: bytes) -> list[Variant]:
 
 
 def _of_file(plan: Plan, source: bytes) -> list[Variant]:
-    model = Workshop(plan).load(plan.step(IMPORTING))
+    model = PlanExecution(plan).load(plan.step(IMPORTING))
     if importing.numerics(model) != QONNX_NUMERICS:
         return [Variant("as stored", source, "onnx", is_same=True)]
     try:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds.derived import DESCRIBING, fetch_table, keep_table
-from pipelines.builds.execution import STORE, Workshop
 from pipelines.builds.plan import SOURCE, Plan
+from pipelines.builds.plan_execution import STORE, PlanExecution
 from pipelines.builds.stage_calls import call
 from pipelines.errors import UserError
 from pipelines.recipe import model_files, recipe_slices
@@ -47,18 +47,18 @@ def check(plan: Plan, resolved: Resolved) -> None:
     contradictions.check(resolved, describe(plan, resolved))
 
 
-def look(plan: Plan, resolved: Resolved) -> None:
+def check_without_keeping(plan: Plan, resolved: Resolved) -> None:
     """Raise as `check` does, without building or keeping anything."""
     from pipelines.recipe import contradictions
 
     description = _known(plan, resolved, is_used=False)
     if description is None:
         step = None if plan.source is not None else plan.step(SOURCE)
-        workshop = Workshop(plan)
-        if step is None or workshop.is_current(step):
+        execution = PlanExecution(plan)
+        if step is None or execution.is_current(step):
             found = source(plan)
         else:
-            found = bytes(call(step, {}, workshop.memo(step)))
+            found = bytes(call(step, {}, execution.memo(step)))
         description = _described(found, resolved)
     contradictions.check(resolved, description)
 
@@ -95,7 +95,7 @@ def source(plan: Plan) -> bytes:
     """Return the bytes of a recipe's model file, those the zoo wrote if it names no file."""
     if plan.source is not None:
         return model_files.read(plan.source)
-    return bytes(Workshop(plan).load(plan.step(SOURCE)))
+    return bytes(PlanExecution(plan).load(plan.step(SOURCE)))
 
 
 def _known(plan: Plan, resolved: Resolved, *, is_used: bool = True) -> dict[str, Any] | None:
@@ -122,10 +122,10 @@ def _known(plan: Plan, resolved: Resolved, *, is_used: bool = True) -> dict[str,
 
 
 def _ingredients(plan: Plan, resolved: Resolved) -> dict[str, Any]:
-    workshop = Workshop(plan)
+    execution = PlanExecution(plan)
     importing = plan.step("importing")
     return {
-        "inputs": {"source": workshop.ingredients(importing)["inputs"]["source"]},
+        "inputs": {"source": execution.ingredients(importing)["inputs"]["source"]},
         "options": recipe_slices.import_options(resolved.recipe).model_dump(mode="json"),
         "code": keys.code_at_start("stages.importing"),
         "tools": {name: keys.tool_version(name) for name in TOOLS},

@@ -86,10 +86,10 @@ def build(recipe: str) -> Built:
     seconds = time.monotonic() - started
     if done.returncode != exit_status.DONE:
         return failed(recipe, board, done.returncode, seconds, done.stdout)
-    return told(recipe, board, seconds, done.stdout)
+    return parse_output(recipe, board, seconds, done.stdout)
 
 
-def told(recipe: str, board: str | None, seconds: float, output: str) -> Built:
+def parse_output(recipe: str, board: str | None, seconds: float, output: str) -> Built:
     """What the lines of a build that went well say."""
     lines = {stage: (state, said) for stage, state, said in _LINE.findall(output)}
     package, _ = lines.get(PACKAGING, ("cached", ""))

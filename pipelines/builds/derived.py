@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.builds.execution import STORE, Workshop, shared
+from pipelines.builds.plan_execution import STORE, PlanExecution, shared
 from pipelines.store import keys, roots
 from pipelines.store.manifest import DamagedError, Parts
 
@@ -21,7 +21,7 @@ DERIVED = (COUNTING, LAYER_ERRORS, EXACTNESS)
 
 
 def table(
-    workshop: Workshop,
+    execution: PlanExecution,
     name: str,
     ingredients: Mapping[str, object],
     find: Callable[[], dict[str, Any]],
@@ -40,7 +40,7 @@ def table(
 
         parts = artifacts.take_apart("table", found)
         keep_table(name, key, parts.files, dict(ingredients))
-    roots.note(STORE, workshop.plan.recipe, {name: key})
+    roots.note(STORE, execution.plan.recipe, {name: key})
     return found
 
 
@@ -60,9 +60,9 @@ def fetch_table(name: str, key: str) -> bool:
     return remote is not None and remote.fetch(STORE, name, key, "table") is not None
 
 
-def outputs(workshop: Workshop, names: tuple[str, ...]) -> dict[str, str | None]:
+def outputs(execution: PlanExecution, names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the digests of what steps gave, for the ingredients of a table."""
-    manifests = {name: workshop.current(workshop.plan.step(name)) for name in names}
+    manifests = {name: execution.current(execution.plan.step(name)) for name in names}
     return {name: manifest.output if manifest else None for name, manifest in manifests.items()}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hw import host
 from pipelines.builds.plan import Plan
-from pipelines.builds.publication import published
+from pipelines.builds.publication import package_folder_of
 from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote.transport import Transport
@@ -38,7 +38,7 @@ class Opened:
 def is_native(plan: Plan) -> bool:
     """Whether the package is for this machine's kind of processor."""
     try:
-        return is_here(open_package(published(plan)).architecture)
+        return is_here(open_package(package_folder_of(plan)).architecture)
     except ValueError:
         return False
 
@@ -57,12 +57,12 @@ def opened(plan: Plan, board: Transport | None = None) -> Iterator[Opened]:
     if board is not None:
         from pipelines.remote.remote_package import RemoteRunner
 
-        with RemoteRunner(board, open_package(published(plan))) as remote:
+        with RemoteRunner(board, open_package(package_folder_of(plan))) as remote:
             yield Opened(remote.package, remote.how, remote.run)
         return
     with contextlib.ExitStack() as stack:
         try:
-            runner = stack.enter_context(choose(published(plan), host.detect()))
+            runner = stack.enter_context(choose(package_folder_of(plan), host.detect()))
         except (UserError, ValueError) as error:
             raise UnavailableError(str(error)) from error
         yield Opened(runner.package, runner.how, runner.run)
@@ -77,10 +77,10 @@ def replays(plan: Plan, threads: int, board: Transport | None = None) -> tuple[R
     if board is not None:
         from pipelines.remote.remote_package import replay as replay_on
 
-        said = replay_on(board, open_package(published(plan)), threads)
+        said = replay_on(board, open_package(package_folder_of(plan)), threads)
         return said, f"on {board.board.name}"
     try:
-        package = open_package(published(plan))
+        package = open_package(package_folder_of(plan))
         if package.architecture == host.detect().architecture:
             return replay.replay(package, threads), "natively"
         return replay.qemu_replay(package, threads), "under qemu"

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.builds.stage_calls import call
 
 if TYPE_CHECKING:
     from stages.graph.pass_table import Applied
 
 
-def of_stage(workshop: Workshop, stage: str) -> list[Applied]:
+def of_stage(execution: PlanExecution, stage: str) -> list[Applied]:
     """Return the passes of a stage, in order, each with its model; none for one without passes."""
-    step = workshop.plan.step(stage)
+    step = execution.plan.step(stage)
     if not step.stage.has_passes:
         return []
     found: list[Applied] = []
-    call(step, {**workshop.taken(step), "observe": found.append}, workshop.memo(step))
+    call(step, {**execution.taken(step), "observe": found.append}, execution.memo(step))
     return found
 
 
-def of_recipe(workshop: Workshop) -> Iterator[tuple[str, Applied]]:
+def of_recipe(execution: PlanExecution) -> Iterator[tuple[str, Applied]]:
     """Yield each stage's name with each of its passes, building what is missing."""
-    for step in workshop.plan.steps:
-        for applied in of_stage(workshop, step.name):
+    for step in execution.plan.steps:
+        for applied in of_stage(execution, step.name):
             yield step.name, applied

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from pipelines.evaluation.calibration_data import Data
 from pipelines.recipe import recipe_slices
-from pipelines.tuning.snapshot import PREDICTED, Snapshot
+from pipelines.tuning.measured_choices import NONE_MEASURED, MeasuredChoices
 from stages import STAGES
 from stages.stage import Stage
 
@@ -55,7 +55,7 @@ class Plan:
     source: Path | None
     calibration: Data | None = None
     """The user's calibration data."""
-    snapshot: Snapshot = PREDICTED
+    measured_choices: MeasuredChoices = NONE_MEASURED
     """The choices that were measured."""
     package: str = ""
     """The folder of the package."""
@@ -88,7 +88,7 @@ def make(
     hardware: Mapping[str, Any],
     stages: Sequence[Stage] = STAGES,
     calibration: Data | None = None,
-    snapshot: Snapshot = PREDICTED,
+    measured_choices: MeasuredChoices = NONE_MEASURED,
     package: str | None = None,
     arguments: str | None = None,
 ) -> Plan:
@@ -108,7 +108,7 @@ def make(
         steps,
         source,
         calibration,
-        snapshot,
+        measured_choices,
         package or recipe,
         arguments or f"recipe={recipe}",
     )
@@ -132,7 +132,7 @@ def of(resolved: Resolved) -> Plan:
         options={name: s.model_dump(mode="json") for name, s in slices.items() if s is not None},
         hardware=resolved.hardware.ingredients(),
         calibration=Data(recipe.calibration, recipe.inputs) if recipe.calibration else None,
-        snapshot=Snapshot(
+        measured_choices=MeasuredChoices(
             recipe.schedule.trials,
             resolved.hardware.core,
             resolved.hardware.isa,

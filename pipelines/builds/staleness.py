@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Step
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.recipe.recipe import flatten
 from pipelines.store import keys, roots
 from pipelines.store.manifest import DamagedError
@@ -25,11 +25,11 @@ class State:
     reasons: tuple[str, ...]
 
 
-def states(workshop: Workshop) -> Iterator[State]:
+def states(execution: PlanExecution) -> Iterator[State]:
     """Yield the state of each stage of a recipe, in order. Nothing is built."""
     waiting: set[str] = set()
-    for step in workshop.plan.steps:
-        state = _state(workshop, step, waiting)
+    for step in execution.plan.steps:
+        state = _state(execution, step, waiting)
         if not state.is_cached:
             waiting.add(step.name)
         yield state
@@ -52,33 +52,33 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield f"{name}: {_shown(was)} -> {_shown(now)}"
 
 
-def _state(workshop: Workshop, step: Step, waiting: set[str]) -> State:
+def _state(execution: PlanExecution, step: Step, waiting: set[str]) -> State:
     name = step.name
     takes = [stage for stage in dict.fromkeys(step.stage.takes.values()) if stage in waiting]
     try:
-        if not takes and (manifest := workshop.current(step)) is not None:
-            folder = workshop.store.folder(name, manifest.key)
-            return State(name, True, str(folder.relative_to(workshop.store.root)), ())
-        found = workshop.ingredients(step)
+        if not takes and (manifest := execution.current(step)) is not None:
+            folder = execution.store.folder(name, manifest.key)
+            return State(name, True, str(folder.relative_to(execution.store.root)), ())
+        found = execution.ingredients(step)
     except DamagedError as damage:
         return State(name, False, None, (f"damaged: {damage}",))
-    reasons = list(_compared(workshop, step, found))
+    reasons = list(_compared(execution, step, found))
     if takes and not reasons:
         reasons = [f"follows {', '.join(takes)}; runs only if what comes from there differs"]
     return State(name, False, None, tuple(reasons) or ("its artifact was removed",))
 
 
-def _compared(workshop: Workshop, step: Step, found: Mapping[str, Any]) -> Iterator[str]:
-    for key in roots.of(workshop.store, workshop.plan.recipe).get(step.name, []):
+def _compared(execution: PlanExecution, step: Step, found: Mapping[str, Any]) -> Iterator[str]:
+    for key in roots.of(execution.store, execution.plan.recipe).get(step.name, []):
         try:
-            manifest = workshop.store.manifest(step.name, key)
+            manifest = execution.store.manifest(step.name, key)
         except DamagedError as damage:
             yield f"damaged: {damage}"
             return
         if manifest is not None:
             yield from differences(manifest.ingredients, found)
             return
-    if not workshop.store.root.joinpath("roots", f"{workshop.plan.recipe}.json").exists():
+    if not execution.store.root.joinpath("roots", f"{execution.plan.recipe}.json").exists():
         yield "never built for this recipe"
 
 

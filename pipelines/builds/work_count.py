@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import derived
 from pipelines.builds.derived import COUNTING
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.store import keys
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def work(plan: Plan) -> dict[str, Any]:
 
     The recipe is built. Cycles are of one thread, by the costs of the recipe's core.
     """
-    workshop = Workshop(plan)
+    execution = PlanExecution(plan)
     ingredients = {
-        "inputs": derived.outputs(workshop, _TAKES),
+        "inputs": derived.outputs(execution, _TAKES),
         "code": {
             **keys.code_at_start("stages.bitpacking"),
             **keys.code_ingredients("pipelines.builds.work_count", packages=("pipelines",)),
@@ -31,16 +31,16 @@ def work(plan: Plan) -> dict[str, Any]:
     }
 
     def find() -> dict[str, Any]:
-        return {"macs": macs(workshop), **_predicted(workshop)}
+        return {"macs": macs(execution), **_predicted(execution)}
 
-    return derived.table(workshop, COUNTING, ingredients, find)
+    return derived.table(execution, COUNTING, ingredients, find)
 
 
-def macs(workshop: Workshop) -> int:
+def macs(execution: PlanExecution) -> int:
     """Return the multiply-accumulates of a built package's network, for all inputs of a batch."""
     from pipelines.benchmarks import kernel_work
 
-    model = workshop.load(workshop.plan.step("bitpacking"))
+    model = execution.load(execution.plan.step("bitpacking"))
     runs = _runs(model)
     return sum(runs[name] * each.macs for name, each in kernel_work.work_of_layers(model).items())
 
@@ -55,16 +55,16 @@ def _runs(model: Model) -> dict[str, int]:
     return {str(each.name): 1 if each in once else count for each in variables}
 
 
-def _predicted(workshop: Workshop) -> dict[str, Any]:
+def _predicted(execution: PlanExecution) -> dict[str, Any]:
     """What the kernels that run were predicted to take when they were chosen."""
     from pipelines.tuning import subjects
     from pipelines.tuning.candidates import candidate_of
 
-    running = subjects.running(workshop)
-    runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
+    running = subjects.running(execution)
+    runs = _runs(execution.load(execution.plan.step("bitpacking")))
     chosen = {
         name: (subject, candidate_of(subject, running.get(name, "")))
-        for name, subject in subjects.of(workshop).items()
+        for name, subject in subjects.of(execution).items()
     }
     cycles = [
         runs[name] * subject.workload.cycles(candidate)

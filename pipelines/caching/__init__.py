@@ -1,1 +1,1 @@
-"""A remote store that several work folders share: artifacts and items, signed by who built them."""
+"""The shared store of several work folders: artifacts and items, signed by who built them."""

@@ -1,4 +1,4 @@
-"""Reading artifacts through to the remote store, and writing them back to it.
+"""Reading artifacts through to the shared store, and writing them back to it.
 
 Contents lie on the remote by digest, and beside them an entry for each key. What is written is
 written contents first, and what is read is checked before the local store has it; so a remote can
@@ -37,7 +37,7 @@ def content_path(sha256: str) -> str:
 
 
 class Remote:
-    """One remote store beside the local one. Safe to share by threads.
+    """The shared store, beside the local one. Safe to share by threads.
 
     What goes wrong on the remote raises nothing: after one warning it is left alone.
     """

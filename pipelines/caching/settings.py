@@ -1,4 +1,4 @@
-"""Which remote store this work folder shares, and whose signatures it trusts: a small YAML file.
+"""Which shared store this work folder uses, and whose signatures it trusts: a small YAML file.
 
 `BITKILN_CACHE` names the file, whose fields are those of `Settings`; without it `cache.yaml` in the
 work folder is that file, if it is there.
@@ -59,11 +59,11 @@ class Settings(BaseModel):
     write: bool | None = None
     """Whether results are written back; unsaid, they are if they can be signed or none need it."""
     limit: str = LIMIT
-    """What `doit cache gc` leaves at most, here and on the remote."""
+    """What `doit cache gc` leaves at most, here and in the shared store."""
     days: Annotated[int, Field(ge=1, le=36500)] | None = None
-    """Entries of the remote that nobody has written for so many days go, too."""
+    """Entries of the shared store that nobody has written for so many days go, too."""
     timeout: Annotated[float, Field(gt=0, le=600)] = 20.0
-    """Seconds that the remote may take for an answer, or for 1 MiB."""
+    """Seconds that the shared store may take for an answer, or for 1 MiB."""
     storage: dict[str, Any] = Field(default_factory=dict)
     """Options of fsspec's file system, such as `endpoint_url` of s3://."""
 
@@ -116,7 +116,7 @@ def load() -> Settings | None:
 def _of(file: Path) -> Settings:
     if not paths.is_file(file):
         raise UserError(
-            f"{VARIABLE}={shown(file)}: there is no such file; it says which remote store to share"
+            f"{VARIABLE}={shown(file)}: there is no such file; it says which shared store to use"
         )
     faults: list[Fault] = []
     tree = read(file, faults)
@@ -139,7 +139,7 @@ def _wrong(made: Settings) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     rest = made.remote.partition("://")[2]
     if made.protocol not in PROTOCOLS or not rest or set(rest) & set("?# "):
-        found.append(("remote", f"is no URL of a remote store; accepted: {ACCEPTED}"))
+        found.append(("remote", f"is no URL of a shared store; accepted: {ACCEPTED}"))
     if size(made.limit) is None:
         found.append(("limit", f"'{made.limit}' is no size; write it as {LIMIT} or 500 MiB"))
     if not made.trust and made.sign is None:

@@ -1,4 +1,4 @@
-"""The remote store as a whole: what it holds, whether it is sound, and less of it.
+"""The shared store as a whole: what it holds, whether it is sound, and less of it.
 
 All of these may raise UnreachableError: a command about the remote fails where a build would go on.
 """

@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pipelines import exit_status
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import MEASUREMENTS, Plan, Step
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.cluster import membership, orders, outcome
 from pipelines.cluster.orders import Order
 from pipelines.cluster.outcome import FAILED, KILLED, Outcome
@@ -55,7 +55,7 @@ class Cluster:
         Those whose choices are yet to be measured are left out. Orders that failed are given once
         more if that is asked.
         """
-        workshop = Workshop(plan)
+        execution = PlanExecution(plan)
         left_out = unmeasured(plan)
         wanted: dict[str, tuple[Order, set[str]]] = {}
         for step in plan.steps:
@@ -64,10 +64,10 @@ class Cluster:
             producers = {each.name for _, each in plan.producers(step) if each is not None}
             above = producers & wanted.keys()
             made = orders.order(plan, step, self._alike)
-            if above or made.key in self._ordered or workshop.find(step) is None:
+            if above or made.key in self._ordered or execution.find(step) is None:
                 wanted[step.name] = made, above
         if wanted:
-            self._sender.artifacts(workshop)
+            self._sender.artifacts(execution)
         futures: dict[str, Any] = {}
         for name, (made, above) in wanted.items():
             futures[name] = self._future(made, [futures[each] for each in sorted(above)], again)
@@ -172,7 +172,7 @@ def unmeasured(plan: Plan) -> set[str]:
     """Return the steps that wait for trials which are yet to be run here."""
     from pipelines.tuning import finished_trials
 
-    if plan.snapshot.trials == 0 or finished_trials.is_measured(plan):
+    if plan.measured_choices.trials == 0 or finished_trials.is_measured(plan):
         return set()
     found: set[str] = set()
     for step in plan.steps:

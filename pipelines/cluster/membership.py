@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.caching.entry import LONGEST, BadEntryError, opened
 from pipelines.caching.remote import entry_path
 from pipelines.caching.remote_files import UnreachableError
-from pipelines.cluster import likeness, worker
+from pipelines.cluster import build_environment, worker
 from pipelines.errors import UserError, cut, printable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ GOES_ON = "what was built is in the shared store, and the same command goes on t
 
 def remote() -> Remote:
     """Return the shared store, without which results could not meet."""
-    found = execution.shared()
+    found = plan_execution.shared()
     if found is None:
         raise UserError(
             "executor=dask needs a store that this machine and all workers share, for results to "
@@ -134,7 +134,7 @@ def check(client: Client, scheduler: str, shared: Remote) -> str:
     if any(faults):
         lines = (f"  {fault}" for fault in sorted(filter(None, faults)))
         raise UserError("\n".join([f"{scheduler}: not all workers can build", *lines]))
-    return likeness.digest(likeness.at_start())
+    return build_environment.digest(build_environment.at_start())
 
 
 def _run(
@@ -158,7 +158,7 @@ def fault(address: str, said: object, asked: str, shared: Remote) -> str:
     if not isinstance(said, dict):
         return f"{address}: {type(said).__name__}: {cut(printable(str(said)))}; is bitkiln there?"
     name = said["worker"] if said["worker"] == address else f"{said['worker']} at {address}"
-    if different := likeness.differences(likeness.at_start(), said["likeness"]):
+    if different := build_environment.differences(build_environment.at_start(), said["likeness"]):
         return f"{name}: differs in {different}; it needs the same bitkiln and tools"
     if said["wrong"]:
         return f"{name}: {said['wrong']}"

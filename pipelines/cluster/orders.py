@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.builds.derived import fetch_table
 from pipelines.builds.plan import CALIBRATION, MEASUREMENTS, SOURCE, Plan, Step
 from pipelines.builds.stage_calls import validated
@@ -25,7 +25,7 @@ from pipelines.paths import is_folder
 from pipelines.recipe import model_files
 from pipelines.store import keys
 from pipelines.store.manifest import DamagedError
-from pipelines.tuning.snapshot import PREDICTED, Snapshot
+from pipelines.tuning.measured_choices import NONE_MEASURED, MeasuredChoices
 from stages import STAGES
 
 ORIGINALS = "originals"
@@ -50,12 +50,13 @@ class Order:
         return f"bitkiln-{self.step}-{keys.digest(self.text)[:32]}"
 
 
-def order(plan: Plan, step: Step, alike: str) -> Order:
-    """Return the order of a step; `alike` is the digest of the code and tools it is meant for."""
+def order(plan: Plan, step: Step, environment: str) -> Order:
+    """Return the order of a step; `environment` is the digest of the code and tools it is for."""
     above = [other for other in plan.steps if other.name in _above(plan, step)]
     taken = {stage for other in above for stage in other.stage.takes.values()}
     files: dict[str, Mapping[str, Path]] = {}
-    tree: dict[str, Any] = {"alike": alike, "step": step.name, "steps": [_plain(s) for s in above]}
+    steps = [_plain(s) for s in above]
+    tree: dict[str, Any] = {"alike": environment, "step": step.name, "steps": steps}
     if plan.source is not None and SOURCE in taken:
         found = _model_files(plan.source)
         tree["source"] = {"files": _key(found), "name": next(iter(found))}
@@ -64,11 +65,11 @@ def order(plan: Plan, step: Step, alike: str) -> Order:
         tree["calibration"], found = _calibration(plan.calibration)
         files[tree["calibration"]["files"]] = found
     if MEASUREMENTS in taken:
-        tree["choices"] = plan.snapshot.choices()
+        tree["choices"] = plan.measured_choices.choices()
     return Order(step.name, keys.canonical(tree), files)
 
 
-def told(text: str) -> tuple[str, str]:
+def step_and_digest_of(text: str) -> tuple[str, str]:
     """Return the name of an order's step, and the digest of the code and tools it is meant for."""
     tree = json.loads(text)
     return tree["step"], tree["alike"]
@@ -88,8 +89,8 @@ def plan_of(text: str) -> tuple[Plan, Step]:
     if given := tree.get("calibration"):
         data = _data_of(given)
     choices = tree.get("choices")
-    snapshot = PREDICTED if choices is None else Snapshot(stated=choices)
-    plan = Plan(OWNER, steps, source, data, snapshot)
+    measured_choices = NONE_MEASURED if choices is None else MeasuredChoices(stated=choices)
+    plan = Plan(OWNER, steps, source, data, measured_choices)
     return plan, plan.step(tree["step"])
 
 
@@ -150,7 +151,7 @@ def _key_of(marks: tuple[tuple[str, Path, int, int], ...]) -> str:
 
 def _fetched(key: str) -> Path:
     """Return the folder of files that a recipe names, fetched if they are not here."""
-    store = execution.STORE
+    store = plan_execution.STORE
     for _ in range(2):
         try:
             manifest = store.manifest(ORIGINALS, key)

@@ -32,7 +32,7 @@ class Outcome:
         """Whether the step's artifact is in the shared store."""
         return self.status == exit_status.DONE
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self)
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.builds import execution
-from pipelines.builds.execution import Workshop
+from pipelines.builds import plan_execution
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.caching.entry import BadEntryError, checked
 from pipelines.caching.remote import entry_path
 from pipelines.caching.remote_files import UnreachableError
@@ -46,12 +46,12 @@ class Sender:
                 )
         self._sent.add(where)
 
-    def artifacts(self, workshop: Workshop) -> None:
+    def artifacts(self, execution: PlanExecution) -> None:
         """Send what is here of a recipe, if this machine may: workers need not build it then."""
         if not self._shared.settings.writes:
             return
-        for step in workshop.plan.steps:
-            manifest = workshop.current(step) if workshop.is_current(step) else None
+        for step in execution.plan.steps:
+            manifest = execution.current(step) if execution.is_current(step) else None
             if manifest is None:
                 continue
             where = entry_path(manifest.stage, manifest.key)
@@ -59,7 +59,7 @@ class Sender:
                 self._sent.add(where)
                 with _reached(self._shared):
                     if self._shared.backend.size(where) is None:
-                        self._shared.share(execution.STORE, [manifest])
+                        self._shared.share(plan_execution.STORE, [manifest])
 
     def _write(self, key: str, files: Mapping[str, Path]) -> None:
         data = {name: model_files.contents(path) for name, path in files.items()}

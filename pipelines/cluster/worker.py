@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines import exit_status
-from pipelines.builds import execution
+from pipelines.builds import plan_execution
 from pipelines.caching.remote_files import UnreachableError
-from pipelines.cluster import likeness, orders
+from pipelines.cluster import build_environment, orders
 from pipelines.cluster.outcome import FAILED, Outcome
 from pipelines.errors import UserError, of_disk
 from pipelines.store import keys
@@ -35,7 +35,7 @@ _one_at_a_time = threading.Lock()
 """Stages are not made to run beside each other in one process."""
 
 
-class UnlikeError(Exception):
+class WorkerRefusedError(Exception):
     """This worker would not build what was asked for."""
 
 
@@ -53,17 +53,21 @@ def describe(asked: str, dask_worker: DaskWorker) -> dict[str, Any]:
     """
     name = str(dask_worker.name)
     try:
-        wrong = STALE if likeness.now() != likeness.at_start() else _probed(asked, name)
+        wrong = (
+            STALE
+            if build_environment.now() != build_environment.at_start()
+            else _probed(asked, name)
+        )
     except UserError as error:
         wrong = str(error)
-    return {"worker": name, "likeness": likeness.at_start(), "wrong": wrong}
+    return {"worker": name, "likeness": build_environment.at_start(), "wrong": wrong}
 
 
 def forget(asked: str, dask_worker: DaskWorker) -> None:
     """Remove the probe of a number."""
     from pipelines.caching.remote import entry_path
 
-    if (remote := execution.shared()) is not None:
+    if (remote := plan_execution.shared()) is not None:
         try:
             remote.backend.remove(entry_path(PROBE, probe_key(asked, str(dask_worker.name))))
         except (UnreachableError, OSError):
@@ -81,7 +85,7 @@ def build(text: str, *above: Mapping[str, object]) -> dict[str, object]:
     if failed is not None:
         return dict(failed)
     with _one_at_a_time:
-        return _built(text).plain()
+        return _built(text).to_plain()
 
 
 def _built(text: str) -> Outcome:
@@ -89,16 +93,16 @@ def _built(text: str) -> Outcome:
     name = "an order"
     status = exit_status.MISTAKE
     try:
-        name, alike = orders.told(text)
-        _refuse_unlike(alike)
+        name, environment = orders.step_and_digest_of(text)
+        _refuse_other_environment(environment)
         remote = _writable()
         plan, step = orders.plan_of(text)
-        manifest, origin = execution.Workshop(plan).produce(step)
-        _share(remote, execution.STORE, manifest)
+        manifest, origin = plan_execution.PlanExecution(plan).produce(step)
+        _share(remote, plan_execution.STORE, manifest)
         return Outcome(name, _name(), origin, _since(started))
     except StageError as error:
         why = f"{name}: {error}"
-    except (UserError, UnlikeError) as error:
+    except (UserError, WorkerRefusedError) as error:
         why = f"{name}: worker {_name()}: {error}"
     except Exception as error:
         said = of_disk(error) if isinstance(error, OSError) else None
@@ -109,29 +113,31 @@ def _built(text: str) -> Outcome:
     return Outcome(name, _name(), FAILED, _since(started), why, status)
 
 
-def _refuse_unlike(alike: str) -> None:
-    """Raise UnlikeError where this worker has other code or tools than those of an order."""
-    here = likeness.now()
-    if here != likeness.at_start():
-        raise UnlikeError(STALE)
-    if likeness.digest(here) != alike:
-        raise UnlikeError("joined later, and has other code or tools; the next command says which")
+def _refuse_other_environment(environment: str) -> None:
+    """Raise WorkerRefusedError where this worker has other code or tools than those of an order."""
+    here = build_environment.now()
+    if here != build_environment.at_start():
+        raise WorkerRefusedError(STALE)
+    if build_environment.digest(here) != environment:
+        raise WorkerRefusedError(
+            "joined later, and has other code or tools; the next command says which"
+        )
 
 
 def _writable() -> Remote:
-    """Return the shared store, or raise UnlikeError."""
-    remote = execution.shared()
+    """Return the shared store, or raise WorkerRefusedError."""
+    remote = plan_execution.shared()
     if remote is None:
-        raise UnlikeError(NO_STORE)
+        raise WorkerRefusedError(NO_STORE)
     if not remote.settings.writes:
-        raise UnlikeError(NOT_WRITTEN)
+        raise WorkerRefusedError(NOT_WRITTEN)
     # A build leaves a remote alone for the rest of its run: for a worker that is one order.
     remote.is_down = False
     return remote
 
 
 def _share(remote: Remote, store: Store, manifest: Manifest) -> None:
-    """See to it that an artifact is in the shared store; UnlikeError if it cannot be."""
+    """See to it that an artifact is in the shared store; WorkerRefusedError if it cannot be."""
     from pipelines.caching.remote import entry_path
 
     try:
@@ -139,11 +145,11 @@ def _share(remote: Remote, store: Store, manifest: Manifest) -> None:
         if remote.backend.size(where) is None:
             remote.share(store, [manifest])
             if remote.backend.size(where) is None:
-                raise UnlikeError(
+                raise WorkerRefusedError(
                     f"cannot write to {remote.settings.shown}; its own output says why"
                 )
     except UnreachableError as error:
-        raise UnlikeError(f"cannot reach {remote.settings.shown}: {error}") from error
+        raise WorkerRefusedError(f"cannot reach {remote.settings.shown}: {error}") from error
 
 
 def _probed(asked: str, name: str) -> str:
@@ -151,8 +157,8 @@ def _probed(asked: str, name: str) -> str:
     key = probe_key(asked, name)
     manifest = Manifest(PROBE, key, "table", output_digest("table", (), ()), {}, (), ())
     try:
-        _share(_writable(), execution.STORE, manifest)
-    except UnlikeError as error:
+        _share(_writable(), plan_execution.STORE, manifest)
+    except WorkerRefusedError as error:
         return str(error)
     return ""
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from pipelines.benchmarks import (
     board_bench,
+    contestants,
     growth,
     kernel_work,
     larq_engine,
     peaks,
     primitives,
     rounds,
-    sides,
     variant_packages,
 )
 from pipelines.benchmarks.engines import ENGINES, Engine, limit_instructions
@@ -25,8 +25,8 @@ from pipelines.benchmarks.loaded_program import loaded
 from pipelines.benchmarks.result_origin import origin
 from pipelines.benchmarks.variants import Variant, variants
 from pipelines.builds import publication, work_count
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.commands import arguments
 from pipelines.emulating import emulated_bench
 from pipelines.errors import CheckError, UserError, did_you_mean
@@ -101,15 +101,17 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         "threads": [],
     }
     with contextlib.ExitStack() as stack:
-        runners = {sides.PACKAGE: _runner(stack, plan)}
+        runners = {contestants.PACKAGE: _runner(stack, plan)}
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
-            made = variant_packages.built(variant.precision, variant.source, variant.form, resolved)
+            made = variant_packages.build_variant(
+                variant.precision, variant.source, variant.form, resolved
+            )
             runners[variant_packages.title(variant.precision)] = _runner(stack, made)
         for count in counts:
-            found = sides.sides(runners, files, wanted, resolved.hardware, count)
+            found = contestants.contestants(runners, files, wanted, resolved.hardware, count)
             times = rounds.alternate(found.timed, repeat, f"{count} threads")
-            rows = rounds.compared(times, sides.PACKAGE)
+            rows = rounds.compared(times, contestants.PACKAGE)
             for row in rows:
                 row["difference"] = found.differences.get(row["what"])
             result["threads"].append(
@@ -121,8 +123,10 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
-    package = open_package(publication.published(plan))
-    rows = kernel_work.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
+    package = open_package(publication.package_folder_of(plan))
+    rows = kernel_work.times(
+        PlanExecution(plan), resolved.hardware, contestants.first_sample(package)
+    )
     found = peaks.peaks(resolved.hardware)
     for row in rows:
         # A kernel of several popcounts a pair of operands works on so many pairs of bits, one of
@@ -159,10 +163,10 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
 
 def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables) -> None:
     """Print what a layer takes as loops, with one scheduling primitive more at a time."""
-    workshop, hardware = Workshop(plan), resolved.hardware
-    layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
-    package = open_package(publication.published(plan))
-    program = loaded(workshop, hardware, sides.first_sample(package))
+    execution, hardware = PlanExecution(plan), resolved.hardware
+    layer = primitives.layer_of(execution.load(plan.step("bitpacking")), name)
+    package = open_package(publication.package_folder_of(plan))
+    program = loaded(execution, hardware, contestants.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
     bits = f"A{layer.bits[0]}W{layer.bits[1]}"
@@ -188,13 +192,15 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
     plans = {growth.AS_IT_IS: plan}
     for what, zoo in growth.grown(resolved, axes).items():
         kind = f"{zoo.image_size}_pixels_width_{zoo.width}"
-        plans[what] = variant_packages.built(kind, build(options=zoo), "onnx", resolved)
+        plans[what] = variant_packages.build_variant(kind, build(options=zoo), "onnx", resolved)
     with contextlib.ExitStack() as stack:
-        timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
+        timed = {
+            what: contestants.timed(_runner(stack, made), threads) for what, made in plans.items()
+        }
         times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
     rows = growth.rows(
-        {what: work_count.macs(Workshop(made)) for what, made in plans.items()}, medians
+        {what: work_count.macs(PlanExecution(made)) for what, made in plans.items()}, medians
     )
     result = {
         "recipe": resolved.name,
@@ -248,7 +254,7 @@ def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
 
 def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     """Return what runs a published package, after its golden vectors came out right."""
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
     for item in comparison.compare(golden, runner.run, verification.tolerance_of_package(plan)):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines import work_folder
 from pipelines.builds import plan
-from pipelines.builds.execution import STORE, Workshop
+from pipelines.builds.plan_execution import STORE, PlanExecution
 from pipelines.caching import entry, events, eviction, local_store, settings, upkeep
 from pipelines.caching import remote as remotes
 from pipelines.caching.remote_files import UnreachableError
@@ -43,7 +43,7 @@ def _remote() -> remotes.Remote:
     found = remotes.of_settings()
     if found is None:
         raise UserError(
-            f"no remote store is set; write `remote: URL` and `trust: [KEY]` into "
+            f"no shared store is set; write `remote: URL` and `trust: [KEY]` into "
             f"{shown(work_folder.CACHE)}, or name such a file by {settings.VARIABLE}"
         )
     return found
@@ -103,9 +103,9 @@ def _stages(
 
     assert variables.recipe is not None
     made = plan.of(load.load_recipe(variables.recipe, variables.fields))
-    workshop = Workshop(made)
+    execution = PlanExecution(made)
     for step in made.steps:
-        address = workshop.address(step)
+        address = execution.address(step)
         if address is None:
             counts["missing"] += 1
             continue

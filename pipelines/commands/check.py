@@ -1,4 +1,4 @@
-"""`doit check`: lint, types, all tests; the longest files, untyped parameters, dearest tests."""
+"""`doit check`: lint, types, all tests; the longest files, untyped parameters, slowest tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*, variables: Variables) -> None:
         failed = [
             name for name, tool, arguments in STEPS if not _passes(name, tool, arguments, report)
         ]
-        dearest = _dearest(report)
+        slowest = _slowest(report)
     lengths = sorted(((_lines(path), path) for path in _sources()), reverse=True)[:_LONGEST]
     longest = [{"lines": n, "file": str(path.relative_to(keys.ROOT))} for n, path in lengths]
     printed_tables.show("longest files", longest, ["lines", "file"])
@@ -50,8 +50,8 @@ def run(*, variables: Variables) -> None:
     printed_tables.show(
         f"parameters of type Any (at most {LIMIT:.0%} a room)", untyped, list(untyped[0])
     )
-    printed_tables.show("dearest tests", dearest, ["seconds", "test"])
-    result = {"failed": failed, "longest": longest, "untyped": untyped, "dearest": dearest}
+    printed_tables.show("slowest tests", slowest, ["seconds", "test"])
+    result = {"failed": failed, "longest": longest, "untyped": untyped, "dearest": slowest}
     printed_tables.write_json(variables.command.get("json"), result)
     if failed:
         raise CheckError(f"check: {', '.join(failed)} failed; see above")
@@ -80,7 +80,7 @@ def _untyped() -> list[dict[str, object]]:
     ]
 
 
-def _dearest(report: Path) -> list[dict[str, object]]:
+def _slowest(report: Path) -> list[dict[str, object]]:
     """The tests that took longest, what they set up included; none where nothing was reported."""
     if not report.is_file():
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.builds import plan as planning
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.output import printed_tables
 from pipelines.paths import expanded
@@ -29,7 +29,7 @@ def run(*, variables: Variables) -> None:
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
     rated = rates(files)
     entries = [_entry(name, rated) for name in dict.fromkeys(names)]
-    best = recipe_comparison.front(entries)
+    best = recipe_comparison.pareto_front(entries)
     rows = [
         {
             "recipe": entry.name,
@@ -48,9 +48,9 @@ def run(*, variables: Variables) -> None:
 def _entry(name: str, rated: dict[str, float]) -> Entry:
     resolved = load.load_recipe(name)
     plan = planning.of(resolved)
-    if not Workshop(plan).is_current(publication.last(plan)):
+    if not PlanExecution(plan).is_current(publication.package_step(plan)):
         raise UserError(f"{name} is not built; run: doit build recipe={name}")
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     library = package.manifest["files"].get(f"lib{package.name}.so", {}).get("bytes")
     facts = gather(plan, resolved, None)
     return Entry(resolved.name, resolved.hardware.name, facts, library, rated.get(resolved.name))

@@ -167,7 +167,7 @@ def _disk() -> Finding:
 
 
 def _cache() -> Iterator[Finding]:
-    """The remote store, if one is set."""
+    """The shared store, if one is set."""
     if not work_folder.has_cache_file():
         return
     from pipelines.caching import remote, upkeep

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.evaluation import input_samples, labelled_data, layer_errors
@@ -83,11 +83,11 @@ def _right(
     """Samples answered right: quantized, in float32, and with each layer in float32."""
     from stages.graph import interpret
 
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     if len(package.inputs) != 1 or len(package.outputs) != 1:
         raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
     (tensor,), (output,) = package.inputs, package.outputs
-    both = layer_errors.pair(Workshop(plan))
+    both = layer_errors.pair(PlanExecution(plan))
     if both is None:
         raise UserError(
             f"layer={pattern}: no layer of {resolved.name} was quantized here; this is for float "

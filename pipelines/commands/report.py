@@ -22,7 +22,7 @@ from pipelines.runners.package import open_package
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Write the page to out=FILE.html, or to artifacts/reports; bench=FILE adds measured times,
     accuracy=FILE,... rates of right answers and what layers cost; json=FILE has its sums."""
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     bench = variables.command.get("bench")
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
     rated = read(files)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.builds import agreement, pass_runs, publication, staleness
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import shown
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import matching
@@ -27,7 +27,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         _passes(plan, resolved, pattern, variables)
         return
     if resolved.recipe.inputs or resolved.recipe.outputs:
-        agreement.look(plan, resolved)
+        agreement.check_without_keeping(plan, resolved)
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()
@@ -36,11 +36,11 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         {"field": field, "value": value}
         for field, value in resolved.hardware.model_dump(mode="json").items()
     ]
-    states = [_row(state) for state in staleness.states(Workshop(plan))]
+    states = [_row(state) for state in staleness.states(PlanExecution(plan))]
     printed_tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
     printed_tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
     printed_tables.show("stages", states, ["stage", "state", "why"])
-    package = publication.published(plan)
+    package = publication.package_folder_of(plan)
     print(f"package: {shown(package)}{'' if package.exists() else ', not built yet'}")
     result = {
         "recipe": resolved.name,
@@ -55,9 +55,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     from pipelines.tuning import alternatives, lowering_rows
 
-    workshop = Workshop(plan)
-    lowering = lowering_rows.rows(workshop, resolved, pattern)
-    rows = alternatives.rows(workshop, resolved, pattern)
+    execution = PlanExecution(plan)
+    lowering = lowering_rows.rows(execution, resolved, pattern)
+    rows = alternatives.rows(execution, resolved, pattern)
     shown = [
         {
             "layer": row["layer"],
@@ -95,7 +95,7 @@ def _passes(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
             "does": applied.row.does,
             "because": applied.row.because,
         }
-        for stage, applied in pass_runs.of_recipe(Workshop(plan))
+        for stage, applied in pass_runs.of_recipe(PlanExecution(plan))
     ]
     wanted = set(matching(pattern, [row["pass"] for row in rows], "pass", "passes"))
     shown = [row for row in rows if row["pass"] in wanted]

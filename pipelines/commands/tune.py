@@ -14,11 +14,11 @@ from pipelines.commands import arguments
 from pipelines.output import printed_tables
 from pipelines.recipe.overrides import Variables
 from pipelines.recipe.resolved import Resolved
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import reached
 from pipelines.tuning import ledger
-from pipelines.tuning.candidates import Layer
-from pipelines.tuning.snapshot import PREDICTED, best_of, better_of, capped_of
+from pipelines.tuning.candidates import TunedWorkload
+from pipelines.tuning.measured_choices import NONE_MEASURED, best_of, better_of, capped_of
 from pipelines.tuning.trials import Group, Tuner
 
 TRIALS = 16
@@ -33,9 +33,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     repeat=N has each kernel timed in so many rounds.
     """
     count = resolved.recipe.schedule.trials or TRIALS
-    timing = Timing(rounds=arguments.repeat(variables) or Timing.rounds)
+    timing = TurnLengths(rounds=arguments.repeat(variables) or TurnLengths.rounds)
     boards = reached(variables.command.get("board"), resolved.hardware)
-    predicted = replace(plan, snapshot=PREDICTED)
+    predicted = replace(plan, measured_choices=NONE_MEASURED)
     # The last line is redrawn on a terminal alone.
     with Console().status(f"{resolved.name} is built") as status:
         tuner = Tuner(predicted, resolved.hardware, print, boards, timing, shown=status.update)
@@ -89,11 +89,11 @@ def _result(group: Group) -> dict[str, Any]:
     return {"processor": group.machine.processor, "gain": group.gain(), "layers": rows}
 
 
-def _row(layer: Layer) -> dict[str, Any]:
+def _row(layer: TunedWorkload) -> dict[str, Any]:
     best, chosen = best_of(layer.trials), better_of(layer.trials)
     runs = layer.uncapped
     limited = capped_of(layer.trials, runs.kernel, runs.order, runs.rows)
-    limit = f" in {limited.threads} tasks at most" if limited is not None else ""
+    limit = f" in {limited.max_tasks} tasks at most" if limited is not None else ""
     return {
         "layer": layer.name,
         "count": layer.count,

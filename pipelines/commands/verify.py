@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from pipelines.builds import opened_package
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.commands import arguments
 from pipelines.errors import CheckError
 from pipelines.evaluation import comparison, layerwise, left_in_float, verification
@@ -28,20 +28,20 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     passes=all, after every pass. With board= the package runs on those boards instead of here.
     """
     wanted = arguments.threads(variables)
-    workshop = Workshop(plan)
+    execution = PlanExecution(plan)
     rows: list[dict[str, Any]] = []
-    for stage, found, seconds in verification.after_stages(workshop):
+    for stage, found, seconds in verification.after_stages(execution):
         rows += _told(_rows(stage, found, round(seconds, 3)))
-    if said := left_in_float.overflowing(workshop):
+    if said := left_in_float.overflowing(execution):
         print(said)
     passes = variables.command.get("passes")
     pattern = variables.command.get("layer", ALL if passes else None)
-    found_by_layer = layerwise.by_layer(workshop, pattern, passes) if pattern else None
+    found_by_layer = layerwise.by_layer(execution, pattern, passes) if pattern else None
     layers = _layers(found_by_layer, pattern) if found_by_layer and pattern else []
     boards = reached(variables.command.get("board"), resolved.hardware)
     for board in boards or (None,):
         counts = THREADS if board else opened_package.threads(plan, THREADS)
-        rows += _library(workshop, (wanted,) if wanted else counts, board)
+        rows += _library(execution, (wanted,) if wanted else counts, board)
         unequal = "close" if any(row["verdict"] == "close" for row in rows) else "departs"
         rows += _program(plan, (wanted,) if wanted else THREADS, unequal, board)
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
@@ -57,11 +57,11 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 
 
 def _library(
-    workshop: Workshop, threads: tuple[int, ...], board: Transport | None
+    execution: PlanExecution, threads: tuple[int, ...], board: Transport | None
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     try:
-        for count, found, how in verification.in_package(workshop, threads, board):
+        for count, found, how in verification.in_package(execution, threads, board):
             rows += _told(_rows(f"library {how}, {_threads(count)}", found, None))
     except opened_package.UnavailableError as why:
         rows += _told([_not_run("library", why)])

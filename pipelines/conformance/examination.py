@@ -37,7 +37,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
 
-def find_out(
+def examine_file(
     path: Path, samples: int, shown: Sequence[Path], packages: bool, begin: Callable[[str], None]
 ) -> Row:
     """Return all that the table says of a model file; `shown` are pictures to show to it,
@@ -60,8 +60,8 @@ def find_out(
     row["islands"] = importing.islands(model)
     given = _inputs(source, model, samples, shown)
     row |= {"samples": len(given)}
-    begin(steps.PEER)
-    golden = _of_peer(row, source, model, given)
+    begin(steps.REFERENCE)
+    golden = _of_reference(row, source, model, given)
     begin(steps.EXECUTING)
     if golden is not None:
         row |= row_verdicts.compared(golden, lambda sample: interpret.run(model, sample))
@@ -73,7 +73,7 @@ def find_out(
         if golden is None:
             outputs = [interpret.run(model, sample) for sample in given]
             golden = row_verdicts.golden(given, outputs)
-        row["package"] = package_check.find_out(path, golden)
+        row["package"] = package_check.check_package(path, golden)
     return row
 
 
@@ -88,8 +88,10 @@ def _say_what_is_followed(
     if UNOPTIMIZED in gives:
         shape = runtime.Shape(*importing.signature(model))
         with suppress(runtime.RefusedError):
-            peer = runtime.open_runtime(importing.numerics(model), source, shape, is_default=True)
-            golden = row_verdicts.golden(given, [peer.run(sample) for sample in given])
+            reference = runtime.open_runtime(
+                importing.numerics(model), source, shape, is_default=True
+            )
+            golden = row_verdicts.golden(given, [reference.run(sample) for sample in given])
             found = row_verdicts.compared(golden, lambda sample: interpret.run(model, sample))
             row["from_default"] = found
     if CLOSE in gives:
@@ -183,13 +185,15 @@ def _pixels(path: Path, layout: Layout, like: Array) -> Array:
     return np.ascontiguousarray(layout.place(values)).reshape(like.shape)
 
 
-def _of_peer(row: Row, source: bytes, model: Model, given: list[dict[str, Array]]) -> Golden | None:
+def _of_reference(
+    row: Row, source: bytes, model: Model, given: list[dict[str, Array]]
+) -> Golden | None:
     """Return what the framework's own runtime gives; None, and why, if it cannot be asked."""
     shape = runtime.Shape(*importing.signature(model))
     try:
-        peer = runtime.open_runtime(importing.numerics(model), source, shape)
-        row["peer"] = peer.name
-        return row_verdicts.golden(given, [peer.run(sample) for sample in given])
+        reference = runtime.open_runtime(importing.numerics(model), source, shape)
+        row["peer"] = reference.name
+        return row_verdicts.golden(given, [reference.run(sample) for sample in given])
     except (runtime.MissingError, runtime.RefusedError) as error:
         row |= {"status": "alone", "why": str(error)}
         return None

@@ -37,7 +37,7 @@ def _row(asked: Mapping[str, Any], begin: Callable[[str], None]) -> dict[str, An
 
     shown = [Path(name) for name in asked["pictures"]]
     try:
-        return examination.find_out(
+        return examination.examine_file(
             Path(asked["file"]), asked["samples"], shown, asked["packages"], begin
         )
     except Exception as error:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from pipelines.conformance.steps import PEER
+from pipelines.conformance.steps import REFERENCE
 from pipelines.store import keys
 
 MODULE = "pipelines.conformance.examiner"
@@ -60,7 +60,7 @@ class Worker:
         code = self._end()
         what = f"took more than {SECONDS} seconds" if is_late else f"ended the process ({code})"
         # That the framework's own runtime dies of a file is none of our faults.
-        status = "alone" if step == PEER else "crashed"
+        status = "alone" if step == REFERENCE else "crashed"
         return {"status": status, "why": f"{step or 'starting'} {what}", "trace": self._last()}
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import work_folder
-from pipelines.builds import execution, extra_builds, opened_package, publication
+from pipelines.builds import extra_builds, opened_package, plan_execution, publication
 from pipelines.conformance import row_verdicts
 from pipelines.errors import UserError
 from pipelines.recipe import model_files
@@ -20,10 +20,10 @@ FOLDER = work_folder.ARTIFACTS / "conformance"
 """Where the starter recipes are written; their packages are removed when they were compared."""
 
 
-def find_out(path: Path, golden: Golden) -> dict[str, Any]:
+def check_package(path: Path, golden: Golden) -> dict[str, Any]:
     """Return how the library of a model's package compares on `golden`, and the seconds it took.
 
-    `status` is that of `comparing.compared`, or refused, not run or crashed with the reason.
+    `status` is that of `row_verdicts.compared`, or refused, not run or crashed with the reason.
     """
     name = f"m{keys.digest(str(path))[:16]}"
     recipe = FOLDER / f"{name}.yaml"
@@ -32,7 +32,7 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     atomic.replace(recipe, f"{text}package: {{formats: [shared]}}\n".encode())
     started = time.monotonic()
     try:
-        made = extra_builds.published(recipe)
+        made = extra_builds.build_package(recipe)
     except opened_package.UnavailableError as error:
         return {"status": "not run", "why": str(error)}
     except (StageError, UserError) as error:
@@ -47,5 +47,5 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     except UserError as error:
         return {"status": "not run", "why": str(error), "seconds": seconds}
     finally:
-        execution.STORE.remove(publication.published(made))
+        plan_execution.STORE.remove(publication.package_folder_of(made))
     return {**row, "seconds": seconds}

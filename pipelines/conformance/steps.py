@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 IMPORTING = "importing"
-PEER = "the framework's own runtime"
+REFERENCE = "the framework's own runtime"
 EXECUTING = "executing"
 BUILDING = "building"

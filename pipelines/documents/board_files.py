@@ -12,7 +12,7 @@ from pipelines.documents import validate
 from pipelines.documents.positions import Entry, Node
 from pipelines.documents.trees import is_path_like, merge, read
 from pipelines.errors import Fault, Span, nearest, shown
-from pipelines.recipe.quantization import Section
+from pipelines.recipe.quantization_fields import Section
 
 BOARDS = work_folder.CODE / "hw" / "boards"
 

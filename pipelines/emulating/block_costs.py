@@ -34,7 +34,7 @@ class Cost:
         scaled = (None if each is None else each * part for each in (self.cycles, self.in_l1))
         return Cost(self.instructions * part, *scaled)
 
-    def told(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Return it as plain data, every figure called what it is."""
         found = {
             "instructions_emulated": self.instructions,

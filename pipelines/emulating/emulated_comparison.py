@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.benchmarks.contestants import PACKAGE, first_sample
 from pipelines.benchmarks.engines import ENGINES, load
 from pipelines.benchmarks.qdq_pairs import NoTwinError
-from pipelines.benchmarks.sides import PACKAGE, first_sample
-from pipelines.benchmarks.variant_packages import built
+from pipelines.benchmarks.variant_packages import build_variant
 from pipelines.benchmarks.variant_packages import title as own_title
 from pipelines.benchmarks.variants import WITH_TWINS, Variant, variants
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.emulating import (
     guest_engines,
     layer_attribution,
@@ -31,7 +31,7 @@ from pipelines.emulating import (
 )
 from pipelines.emulating.block_costs import Cost, Pricing, pricing_of, total
 from pipelines.emulating.guest_engines import Guest
-from pipelines.emulating.layer_kinds import Layer
+from pipelines.emulating.layer_kinds import LayerOfKind
 from pipelines.emulating.multiply_instructions import multiplying
 from pipelines.emulating.processors import Processor, processor
 from pipelines.emulating.tflite_twin import twin
@@ -48,7 +48,7 @@ TWIN = "TensorFlow Lite twin"
 
 
 @dataclass
-class Side:
+class EmulatedCost:
     """What one engine took with one file; by layer where that can be told."""
 
     what: str
@@ -66,8 +66,8 @@ class Side:
 class Compared:
     """The package first, then the others; `layers` are the package's, or a part of one."""
 
-    sides: list[Side]
-    layers: list[Layer]
+    sides: list[EmulatedCost]
+    layers: list[LayerOfKind]
     refused: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ def compare(
     `own` are precisions that our own package of the network is emulated at, too, if it has them.
     UserError says what is not installed, or that the package's outputs are not right.
     """
-    package = open_package(publication.published(plan))
+    package = open_package(publication.package_folder_of(plan))
     found, pricing = processor(resolved.hardware), pricing_of(resolved.hardware)
     inputs = first_sample(package)
     ours, outputs, layers = emulated(plan, resolved, found, pricing)
@@ -109,7 +109,7 @@ def compare(
     return compared
 
 
-def behind_floats(sides: Sequence[Side]) -> list[str]:
+def behind_floats(sides: Sequence[EmulatedCost]) -> list[str]:
     """Say that the package, the first side, takes more cycles than our own float32 of its network.
 
     Nothing is said where that was not emulated, or where no cycles are modelled.
@@ -128,20 +128,20 @@ def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
     return [variant for variant in files if variant.is_same] or files
 
 
-def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricing) -> Side:
+def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricing) -> EmulatedCost:
     """Emulate our own package of a network at another precision."""
-    made = built(variant.precision, variant.source, variant.form, resolved, "static")
-    ran = _ran(made, resolved, open_package(publication.published(made)), found, pricing)
+    made = build_variant(variant.precision, variant.source, variant.form, resolved, "static")
+    ran = _ran(made, resolved, open_package(publication.package_folder_of(made)), found, pricing)
     cost = total(pricing.costs(ran.functions).values())
-    return Side(own_title(variant.precision), cost, products=_products(ran, pricing))
+    return EmulatedCost(own_title(variant.precision), cost, products=_products(ran, pricing))
 
 
 def emulated(
     plan: Plan, resolved: Resolved, found: Processor, pricing: Pricing
-) -> tuple[Side, list[Array], list[Layer]]:
+) -> tuple[EmulatedCost, list[Array], list[LayerOfKind]]:
     """Emulate the published package of a plan, and tell what its layers take."""
-    workshop, package = Workshop(plan), open_package(publication.published(plan))
-    layers = layer_kinds.of_model(workshop.load(plan.step("bitpacking")))
+    execution, package = PlanExecution(plan), open_package(publication.package_folder_of(plan))
+    layers = layer_kinds.of_model(execution.load(plan.step("bitpacking")))
     ran = _ran(plan, resolved, package, found, pricing)
     calls = package.manifest["layers"]
     users = layer_attribution.users_of(
@@ -149,7 +149,7 @@ def emulated(
     )
     costs = layer_attribution.by_layer(pricing.costs(ran.functions), calls, layers, users)
     products = _products(ran, pricing)
-    side = Side(PACKAGE, total(costs.values()), _merged(costs), products=products)
+    side = EmulatedCost(PACKAGE, total(costs.values()), _merged(costs), products=products)
     return side, list(ran.outputs.values()), layers
 
 
@@ -231,18 +231,18 @@ def _engine(
     found: Processor,
     pricing: Pricing,
     notes: list[str],
-) -> Side:
+) -> EmulatedCost:
     given = _channels_last(inputs) if file.is_twin else list(inputs.values())
     (ran,) = guest_engines.run(guest, [(file.source, given)], found, pricing.memory)
     products = multiplying(ran.interval)
-    side = Side(title, pricing.cost(ran.interval), outputs=ran.outputs, products=products)
+    side = EmulatedCost(title, pricing.cost(ran.interval), outputs=ran.outputs, products=products)
     if guest.form == "tflite":
         side.layers = _operators(guest, file.source, found, pricing, notes)
     return side
 
 
 def _differs(
-    file: _File, side: Side, inputs: Mapping[str, Array], expected: Sequence[Array]
+    file: _File, side: EmulatedCost, inputs: Mapping[str, Array], expected: Sequence[Array]
 ) -> float | None:
     outputs = side.outputs
     if file.exact_twin is not None:

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from pipelines.benchmarks import variant_packages
-from pipelines.benchmarks.primitives import PRIMITIVES, Layer, layer_of, loops
+from pipelines.benchmarks.primitives import PRIMITIVES, ConvolutionShape, layer_of, loops
 from pipelines.benchmarks.variants import variants
 from pipelines.builds import extra_builds
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.emulating import emulated_comparison, layer_kinds, linked_program
 from pipelines.emulating.block_costs import Cost, Pricing, pricing_of
 from pipelines.emulating.processors import Processor, processor
@@ -55,7 +55,7 @@ def rows(plan: Plan, resolved: Resolved, pattern: str, threads: int) -> list[dic
         costs |= {KERNEL: default.layers[name] * shared, PACKED: chosen.layers[name] * shared}
         if name in floats:
             costs[FLOATS] = floats[name] * shared
-        told = {what: cost.told() for what, cost in costs.items()}
+        told = {what: cost.to_plain() for what, cost in costs.items()}
         result.append({"layer": name, **_told(layer), "costs": told})
     return result
 
@@ -86,11 +86,11 @@ def _times(costs: Mapping[str, Mapping[str, int]], what: str) -> str:
     return f" ({_figure(floats) / _figure(costs[what]):.2f})"
 
 
-def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
+def _layers(plan: Plan, pattern: str) -> dict[str, ConvolutionShape]:
     """The first layer of every shape."""
-    packed = Workshop(plan).load(plan.step("bitpacking"))
+    packed = PlanExecution(plan).load(plan.step("bitpacking"))
     names = matching(pattern, [layer.name for layer in layer_kinds.of_model(packed)], "layer")
-    found: dict[Layer, str] = {}
+    found: dict[ConvolutionShape, str] = {}
     for name in names:
         try:
             found.setdefault(layer_of(packed, name), name)
@@ -102,7 +102,7 @@ def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
     return {name: layer for layer, name in found.items()}
 
 
-def _told(layer: Layer) -> dict[str, Any]:
+def _told(layer: ConvolutionShape) -> dict[str, Any]:
     return {
         "bits": f"A{layer.bits[0]}W{layer.bits[1]}",
         "channels": list(layer.channels),
@@ -113,7 +113,7 @@ def _told(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _by_default(resolved: Resolved, layers: Mapping[str, Layer]) -> Plan:
+def _by_default(resolved: Resolved, layers: Mapping[str, ConvolutionShape]) -> Plan:
     """Build the recipe with the bits of layers packed as they are by default."""
     stated = resolved.recipe.model_dump(mode="json", exclude_defaults=True)
     stated["hardware"] = resolved.board
@@ -122,7 +122,7 @@ def _by_default(resolved: Resolved, layers: Mapping[str, Layer]) -> Plan:
     stated["layers"] = [*stated.get("layers", []), *packing]
     recipe = variant_packages.FOLDER / f"{resolved.package}_by_default.yaml"
     atomic.replace(recipe, json.dumps(stated).encode())
-    return extra_builds.published(recipe)
+    return extra_builds.build_package(recipe)
 
 
 def _floats(
@@ -131,7 +131,7 @@ def _floats(
     """What layers take in our own float32 package, where the network is known in float32."""
     for variant in variants(plan, resolved):
         if variant.precision == "float32" and not variant.is_same:
-            made = variant_packages.built(
+            made = variant_packages.build_variant(
                 "float32", variant.source, variant.form, resolved, "static"
             )
             return emulated_comparison.emulated(made, resolved, found, pricing)[0].layers
@@ -139,7 +139,7 @@ def _floats(
 
 
 def _loops(
-    layer: Layer, resolved: Resolved, found: Processor, pricing: Pricing, threads: int
+    layer: ConvolutionShape, resolved: Resolved, found: Processor, pricing: Pricing, threads: int
 ) -> dict[str, Cost]:
     """What loops take with one primitive more at a time, and a thread's part of the last ones."""
     hardware, size = resolved.hardware, len(PRIMITIVES)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.emulating.block_costs import Cost
-from pipelines.emulating.layer_kinds import RUNTIME, Layer
+from pipelines.emulating.layer_kinds import RUNTIME, LayerOfKind
 
 _MAGIC, _HEAD = b"!<arch>\n", 60
 
@@ -16,7 +16,7 @@ _MAGIC, _HEAD = b"!<arch>\n", 60
 def by_layer(
     functions: Mapping[str, Cost],
     calls: Sequence[Mapping[str, Any]],
-    layers: Sequence[Layer],
+    layers: Sequence[LayerOfKind],
     users: Mapping[str, set[str]],
 ) -> dict[str, Cost]:
     """Return what each layer costs, in the package's order, and the rest as the runtime's.

@@ -21,7 +21,7 @@ _BETWEEN_ACTIVATIONS = (names.MATMUL, names.SOFTMAX)
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerOfKind:
     """A layer by its name, as errors and recipes call it."""
 
     name: str
@@ -36,7 +36,7 @@ def of_convolution(window: Sequence[int], pixels: int) -> str:
     return f"{window[0]}x{window[1]}"
 
 
-def of_model(model: Any) -> list[Layer]:
+def of_model(model: Any) -> list[LayerOfKind]:
     """Return the layers of a bit-packed model in order, each a call of the package."""
     found, is_first = [], True
     for binding, function in calls_of(model):
@@ -45,9 +45,12 @@ def of_model(model: Any) -> list[Layer]:
         macs = sum(n for _, n in products)
         if macs and is_first:
             kind, is_first = FIRST if kind not in (DENSE, ATTENTION) else kind, False
-        found.append(Layer(str(binding.var.name), kind, macs))
+        found.append(LayerOfKind(str(binding.var.name), kind, macs))
     kinds = {layer.name: layer.kind for layer in found}
-    return [Layer(layer.name, kinds.get(of(layer.name), layer.kind), layer.macs) for layer in found]
+    return [
+        LayerOfKind(layer.name, kinds.get(of(layer.name), layer.kind), layer.macs)
+        for layer in found
+    ]
 
 
 def of(call: str) -> str:

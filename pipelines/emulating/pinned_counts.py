@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import work_folder
-from pipelines.benchmarks.sides import first_sample
+from pipelines.benchmarks.contestants import first_sample
 from pipelines.builds import publication
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.emulating import layer_attribution, layer_kinds, linked_program
 from pipelines.emulating.block_costs import Cost
 from pipelines.errors import UserError, shown
@@ -115,8 +115,8 @@ def counted(plan: Plan, resolved: Resolved) -> dict[str, int]:
 
     UserError where unicorn is not installed.
     """
-    package = open_package(publication.published(plan))
-    layers = layer_kinds.of_model(Workshop(plan).load(plan.step("bitpacking")))
+    package = open_package(publication.package_folder_of(plan))
+    layers = layer_kinds.of_model(PlanExecution(plan).load(plan.step("bitpacking")))
     calls = package.manifest["layers"]
     library = package.file(f"lib{package.name}.a")
     users = layer_attribution.users_of(library, [call["kernel"] for call in calls])

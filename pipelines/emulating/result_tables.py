@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.emulating.block_costs import Cost, total
-from pipelines.emulating.layer_kinds import OTHER, RUNTIME, Layer, of
+from pipelines.emulating.layer_kinds import OTHER, RUNTIME, LayerOfKind, of
 from pipelines.emulating.multiply_instructions import named
 from pipelines.output import printed_tables
 
 if TYPE_CHECKING:
-    from pipelines.emulating.emulated_comparison import Compared, Side
+    from pipelines.emulating.emulated_comparison import Compared, EmulatedCost
 
 INSTRUCTIONS, CYCLES = "instructions_emulated", "cycles_modelled"
 IN_L1 = "cycles_modelled_in_l1"
@@ -30,12 +30,12 @@ TAKES = {INSTRUCTIONS: "package executes", CYCLES: "package takes"}
 def data(compared: Compared) -> dict[str, Any]:
     """Return rows of sides, kinds of layers and layers."""
     package, *others = compared.sides
-    rows = [{"what": package.what, **package.cost.told(), **_products(package)}]
+    rows = [{"what": package.what, **package.cost.to_plain(), **_products(package)}]
     for side in others:
         rows.append(
             {
                 "what": side.what,
-                **side.cost.told(),
+                **side.cost.to_plain(),
                 **_ratios(package.cost, side.cost),
                 "difference": side.difference,
                 **_products(side),
@@ -52,7 +52,7 @@ def data(compared: Compared) -> dict[str, Any]:
     }
 
 
-def _products(side: Side) -> dict[str, Any]:
+def _products(side: EmulatedCost) -> dict[str, Any]:
     return {PRODUCTS: dict(side.products)} if side.products else {}
 
 
@@ -65,18 +65,18 @@ def _ratios(package: Cost, other: Cost) -> dict[str, float]:
 
 def _layers(compared: Compared) -> Iterator[dict[str, Any]]:
     """Yield the package's layers, then what others have besides: they merge other layers."""
-    known: dict[str, Layer] = {}
+    known: dict[str, LayerOfKind] = {}
     for layer in compared.layers:
         name = of(layer.name)
         macs = layer.macs + (known[name].macs if name in known else 0)
-        known[name] = Layer(name, layer.kind, macs)
-    known[RUNTIME] = Layer(RUNTIME, RUNTIME)
+        known[name] = LayerOfKind(name, layer.kind, macs)
+    known[RUNTIME] = LayerOfKind(RUNTIME, RUNTIME)
     with_layers = [side for side in compared.sides if side.layers]
     for side in with_layers:
-        known |= {name: Layer(name, OTHER) for name in side.layers if name not in known}
+        known |= {name: LayerOfKind(name, OTHER) for name in side.layers if name not in known}
     for layer in known.values():
         costs = {
-            side.what: side.layers[layer.name].told()
+            side.what: side.layers[layer.name].to_plain()
             for side in with_layers
             if layer.name in side.layers
         }
@@ -88,7 +88,7 @@ def _kinds(compared: Compared, layers: Sequence[Mapping[str, Any]]) -> Iterator[
     for kind in dict.fromkeys(kinds.values()):
         own = [row for row in layers if row["kind"] == kind]
         sides = {
-            side.what: _of_kind(side, kinds, kind).told()
+            side.what: _of_kind(side, kinds, kind).to_plain()
             for side in compared.sides
             if any(kinds[name] == kind for name in side.layers)
         }
@@ -96,7 +96,7 @@ def _kinds(compared: Compared, layers: Sequence[Mapping[str, Any]]) -> Iterator[
         yield {"kind": kind, "layers": len(own), "macs": macs, "sides": sides}
 
 
-def _of_kind(side: Side, kinds: Mapping[str, str], kind: str) -> Cost:
+def _of_kind(side: EmulatedCost, kinds: Mapping[str, str], kind: str) -> Cost:
     return total(cost for name, cost in side.layers.items() if kinds[name] == kind)
 
 

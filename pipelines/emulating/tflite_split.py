@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.emulating import layer_kinds
-from pipelines.emulating.layer_kinds import Layer
+from pipelines.emulating.layer_kinds import LayerOfKind
 from pipelines.errors import UserError
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +24,7 @@ _OF_ATTENTION = ("BATCH_MATMUL", "SOFTMAX")
 class Part:
     """One operator: the layer that it is, called as the tensor that it gives, and its file."""
 
-    layer: Layer
+    layer: LayerOfKind
     source: bytes
     inputs: tuple[Array, ...]
     """Random values of the types and shapes that it reads."""
@@ -64,7 +64,7 @@ class _Splitter:
             if is_first and layer.macs:
                 is_first = False
                 if layer.kind not in (layer_kinds.DENSE, layer_kinds.ATTENTION):
-                    layer = Layer(layer.name, layer_kinds.FIRST, layer.macs)
+                    layer = LayerOfKind(layer.name, layer_kinds.FIRST, layer.macs)
             read = [i for i in dict.fromkeys(operator.inputs) if i >= 0 and not self._is_stored(i)]
             same = (
                 self._name(operator),
@@ -88,19 +88,21 @@ class _Splitter:
         data = self.model.buffers[self.graph.tensors[index].buffer].data
         return data is not None and len(data) > 0
 
-    def _layer(self, operator: Any) -> Layer:
+    def _layer(self, operator: Any) -> LayerOfKind:
         op = self._name(operator)
         result = self.graph.tensors[operator.outputs[0]]
         name, shape = result.name.decode(), [int(extent) for extent in result.shape]
         if op in (_CONV, _DEPTHWISE, _DENSE):
             weight = [int(extent) for extent in self.graph.tensors[operator.inputs[1]].shape]
             if op == _DENSE:
-                return Layer(name, layer_kinds.DENSE, prod(shape) * weight[1])
+                return LayerOfKind(name, layer_kinds.DENSE, prod(shape) * weight[1])
             if op == _DEPTHWISE:
-                return Layer(name, layer_kinds.DEPTHWISE, prod(shape) * weight[1] * weight[2])
+                return LayerOfKind(name, layer_kinds.DEPTHWISE, prod(shape) * weight[1] * weight[2])
             kind = layer_kinds.of_convolution(weight[1:3], shape[1] * shape[2])
-            return Layer(name, kind, prod(shape) * prod(weight[1:]))
-        return Layer(name, layer_kinds.ATTENTION if op in _OF_ATTENTION else layer_kinds.OTHER)
+            return LayerOfKind(name, kind, prod(shape) * prod(weight[1:]))
+        return LayerOfKind(
+            name, layer_kinds.ATTENTION if op in _OF_ATTENTION else layer_kinds.OTHER
+        )
 
     def _alone(self, operator: Any, read: list[int]) -> bytes:
         """The file of an operator, whose activations are inputs and outputs."""

@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:
-    """Run every sample and compare every output with the oracle's."""
+    """Run every sample and compare every output with the golden one."""
     import numpy as np
 
     samples = len(next(iter(golden.inputs.values())))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import LAYER_ERRORS
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import CALIBRATING, IMPORTING
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.builds.stage_calls import validated
 from pipelines.store import keys
 
@@ -23,22 +23,22 @@ _PRODUCTS = 600_000_000
 """Multiply-accumulates of all samples together, about, so that the figures take seconds."""
 
 
-def pair(workshop: Workshop) -> LayerPairs | None:
+def pair(execution: PlanExecution) -> LayerPairs | None:
     """Return the float model and the same with its quantizers; None if it was not quantized
     here."""
     from stages import calibrating
     from stages.calibrating.layer_pairs import LayerPairs
 
-    plan = workshop.plan
+    plan = execution.plan
     if plan.calibration is None:
         return None
     step = plan.step(CALIBRATING)
     options = validated("stages.options", "CalibrateOptions", step.options["options"])
-    model, calibrated = workshop.load(plan.step(IMPORTING)), workshop.load(step)
+    model, calibrated = execution.load(plan.step(IMPORTING)), execution.load(step)
     return LayerPairs(*calibrating.in_float(model=model, calibrated=calibrated, options=options))
 
 
-def by_layer(workshop: Workshop) -> dict[str, Any] | None:
+def by_layer(execution: PlanExecution) -> dict[str, Any] | None:
     """Return `samples` and `layers`, and `output` of the integers beside float32; None as above.
 
     A row has `layer`, `weight_bits` (None without weights), `is_exact` (nothing differs), `snr_db`
@@ -46,14 +46,14 @@ def by_layer(workshop: Workshop) -> dict[str, Any] | None:
     samples. Every layer reads what the quantized network gives it, so errors of layers before are
     in it. Kept in the store.
     """
-    plan = workshop.plan
+    plan = execution.plan
     if plan.calibration is None:
         return None
     macs = max(work_count.work(plan)["macs"], 1)
     wanted = max(LEAST_SAMPLES, min(MOST_SAMPLES, _PRODUCTS // macs))
     count = min(wanted, plan.calibration.section.samples)
     ingredients = {
-        "inputs": derived.outputs(workshop, (IMPORTING, CALIBRATING)),
+        "inputs": derived.outputs(execution, (IMPORTING, CALIBRATING)),
         "calibration": plan.calibration.digest(),
         "samples": count,
         "code": {
@@ -61,19 +61,19 @@ def by_layer(workshop: Workshop) -> dict[str, Any] | None:
             **keys.code_ingredients("pipelines.evaluation.layer_errors", packages=("pipelines",)),
         },
     }
-    return derived.table(workshop, LAYER_ERRORS, ingredients, lambda: _found(workshop, count))
+    return derived.table(execution, LAYER_ERRORS, ingredients, lambda: _found(execution, count))
 
 
-def _found(workshop: Workshop, count: int) -> dict[str, Any]:
+def _found(execution: PlanExecution, count: int) -> dict[str, Any]:
     import numpy as np
 
     from stages.graph import interpret
 
-    both = pair(workshop)
+    both = pair(execution)
     assert both is not None, "the caller asked"
-    inputs = workshop.calibration_samples(count).inputs
+    inputs = execution.calibration_samples(count).inputs
     count = min(count, *(len(values) for values in inputs.values()))
-    integers = workshop.load(workshop.plan.step(CALIBRATING))
+    integers = execution.load(execution.plan.step(CALIBRATING))
     sums: dict[str, Array] = {each.name: np.zeros(4) for each in both.layers}
     outputs = np.zeros(4)
     for at in range(count):

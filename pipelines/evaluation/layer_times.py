@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.builds.plan import Plan
-from pipelines.builds.publication import published
+from pipelines.builds.publication import package_folder_of
 from pipelines.errors import UserError, shown
 from pipelines.machine import is_here
 from pipelines.output import printed_tables
@@ -99,7 +99,7 @@ def profiled(
 
     UserError if its program cannot run; CheckError if that gives other outputs.
     """
-    package = open_package(published(plan))
+    package = open_package(package_folder_of(plan))
     golden = _golden(package, inputs, outputs)
     rounds = repeat + 1  # the first one warms up
     if board is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import pass_runs
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.evaluation.comparison import CLOSE, Comparison, compare
 from pipelines.evaluation.verification import GOLDEN, in_float, tolerance
 from pipelines.recipe.layer_patterns import matching
@@ -40,7 +40,7 @@ _FOLLOWING = 8
 
 
 @dataclass
-class Layer:
+class ComparedLayer:
     """One layer after one stage beside where its value was first computed, over all samples."""
 
     stage: str
@@ -126,16 +126,16 @@ class _Module:
 class Found:
     """What layers, and what outputs gave, in the order of stages and passes."""
 
-    layers: list[Layer]
+    layers: list[ComparedLayer]
     outputs: list[tuple[str, str, list[Comparison]]]
     """By stage and pass; no comparison of what is in float before it is calibrated."""
 
 
-def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
+def _modules(execution: PlanExecution, passes: str | None) -> list[_Module]:
     """Return the module after every stage or, with passes, after each that rewrote anything."""
     found: list[_Module] = []
-    for step in (step for step in workshop.plan.steps if step.stage.gives == "model"):
-        applied = [] if passes is None else pass_runs.of_stage(workshop, step.name)
+    for step in (step for step in execution.plan.steps if step.stage.gives == "model"):
+        applied = [] if passes is None else pass_runs.of_stage(execution, step.name)
         times: Counter[str] = Counter()
         for each in applied:
             times[each.name] += 1
@@ -143,11 +143,11 @@ def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
             if each.rewrites:
                 found.append(_Module(step.name, name, each.model, each.redefined))
         if not applied:
-            found.append(_Module(step.name, "", workshop.load(step)))
+            found.append(_Module(step.name, "", execution.load(step)))
     return found
 
 
-def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> Found:
+def by_layer(execution: PlanExecution, pattern: str, passes: str | None = None) -> Found:
     """Return every layer that matches `pattern` (`all` for all) after every stage, and the outputs.
 
     With `passes`, after each pass of these names (`all` for all); values are compared with those
@@ -155,10 +155,10 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> Fou
     """
     from stages.graph import interpret
 
-    golden, close = workshop.load(workshop.plan.step(GOLDEN)), tolerance(workshop.plan)
-    modules = _modules(workshop, passes)
+    golden, close = execution.load(execution.plan.step(GOLDEN)), tolerance(execution.plan)
+    modules = _modules(execution, passes)
     asked = _asked(modules, passes)
-    found: dict[tuple[int, str], Layer] = {}
+    found: dict[tuple[int, str], ComparedLayer] = {}
     given: list[list[Mapping[str, Array]]] = [[] for _ in modules]
     for index in range(len(next(iter(golden.inputs.values())))):
         sample = {name: values[index] for name, values in golden.inputs.items()}
@@ -175,7 +175,8 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> Fou
                 known.values.pop(layer, None)
             for layer, value in arrays.items():
                 row = found.setdefault(
-                    (number, layer), Layer(module.stage, layer, module.after_pass, tolerance=close)
+                    (number, layer),
+                    ComparedLayer(module.stage, layer, module.after_pass, tolerance=close),
                 )
                 if layer not in module.redefined:
                     _compare(row, value, known)
@@ -186,7 +187,7 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> Fou
     outputs = []
     for number in asked:
         module = modules[number]
-        is_float = in_float(workshop.plan, module.stage)
+        is_float = in_float(execution.plan, module.stage)
         compared = [] if is_float else compare(golden, _given(given[number]), close)
         outputs.append((module.stage, module.after_pass, compared))
     return Found(shown, outputs)
@@ -208,7 +209,7 @@ def _asked(modules: list[_Module], passes: str | None) -> list[int]:
     return [number for number, name in enumerate(own) if name in after]
 
 
-def _compare(row: Layer, value: Array, known: _Known) -> None:
+def _compare(row: ComparedLayer, value: Array, known: _Known) -> None:
     """Compare one value with the one it is nearest to, of all that may mean the same."""
     import numpy as np
 

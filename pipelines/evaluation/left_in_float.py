@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 
 GOLDEN, QUANTIZING = "golden", "quantizing"
 
 
-def of(plan: Plan) -> str:
-    """What layers left in float multiply."""
+def float_type_of(plan: Plan) -> str:
+    """Return the type of numbers that layers left in float multiply."""
     stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
     return next((one for one in stated if one), "float32")
 
 
-def layers_of_halves(workshop: Workshop) -> int:
-    """How many layers of a recipe's network are added up in float16."""
+def count_float16_layers(execution: PlanExecution) -> int:
+    """Return how many layers of a recipe's network are added up in float16."""
     from stages.dialect.calls import dtype_of, is_op
     from stages.graph.bindings import bindings_of
     from stages.graph.composites import is_float_product
     from stages.kernels import operator_names
 
-    model = workshop.load(workshop.plan.step(QUANTIZING))
+    model = execution.load(execution.plan.step(QUANTIZING))
     values = [binding.value for binding in bindings_of(model.module["main"])]
     products = [
         v for v in values if is_float_product(v) or is_op(v, operator_names.QNN_DIRECT_CONV2D)
@@ -31,21 +31,21 @@ def layers_of_halves(workshop: Workshop) -> int:
     return sum(dtype_of(product.args[0].ty) == "float16" for product in products)
 
 
-def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
+def overflowing(execution: PlanExecution, is_infinite: bool = False) -> str:
     """A sentence on what of golden samples float16 is too small for; empty if nothing is.
 
     Tensors are looked at. Of sums nothing is known but that they must be where outputs alone are
     infinite.
     """
-    if of(workshop.plan) != "float16":
+    if float_type_of(execution.plan) != "float16":
         return ""
     import numpy as np
 
     from stages.dialect.float_linear import HALF_TERMS, LARGEST_HALF
     from stages.graph import interpret
 
-    golden = workshop.load(workshop.plan.step(GOLDEN))
-    model = workshop.load(workshop.plan.step(QUANTIZING))
+    golden = execution.load(execution.plan.step(GOLDEN))
+    model = execution.load(execution.plan.step(QUANTIZING))
     found: dict[str, None] = {}
 
     def observe(name: str, value: Any) -> None:

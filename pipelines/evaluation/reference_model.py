@@ -1,4 +1,4 @@
-"""The source model as it came, executed by the oracle over many samples."""
+"""The source model as it came, executed over many samples in NumPy or by its framework."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reference:
         options = None if told["options"] is None else ImportOptions.model_validate(told["options"])
         return cls.of_source(source, told["input"], told["output"], options)
 
-    def told(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """Return as plain data what makes it the same in another process, but its model file."""
         options = None if self._options is None else self._options.model_dump(mode="json")
         return {"input": self._input, "output": self._output, "options": options}
@@ -69,12 +69,12 @@ class Reference:
     ) -> Reference:
         """Return the source graph executed by the framework it came from, one sample at a time.
 
-        Raises peers.MissingError or peers.RefusedError where that cannot be.
+        Raises runtime.MissingError or runtime.RefusedError where that cannot be.
         """
         from pipelines.reference_runtimes import runtime
 
-        peer = runtime.open_runtime(*runtime.asked_of(source, options))
-        return cls(peer.name, peer.run, input_name, output)
+        reference = runtime.open_runtime(*runtime.asked_of(source, options))
+        return cls(reference.name, reference.run, input_name, output)
 
     def one(self, sample: Array) -> Array:
         """Return the output of one sample, as in the graph."""

@@ -125,7 +125,7 @@ class Worker:
             )
         assert self._process.stdin is not None
         self._requests: IO[bytes] = self._process.stdin
-        self._begins = [json.dumps(reference.told()).encode(), reference.source or b""]
+        self._begins = [json.dumps(reference.to_plain()).encode(), reference.source or b""]
 
     def together(self, chunk: Chunk) -> Chunk:
         """Return the output of each sample; OSError or EOFError if the process is gone."""

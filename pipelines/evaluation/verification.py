@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.builds.execution import STORE, Workshop
 from pipelines.builds.plan import IMPORTING, VERIFYING, Plan
+from pipelines.builds.plan_execution import STORE, PlanExecution
 from pipelines.errors import CheckError
 from pipelines.evaluation import left_in_float
 from pipelines.evaluation.comparison import (
@@ -41,25 +41,25 @@ GOLDEN, QUANTIZING = left_in_float.GOLDEN, left_in_float.QUANTIZING
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
-    if (asked := left_in_float.of(plan)) != "float16":
+    if (asked := left_in_float.float_type_of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
     from stages.dialect.float_linear import departure
 
-    return max(CLOSE, departure(left_in_float.layers_of_halves(Workshop(plan))))
+    return max(CLOSE, departure(left_in_float.count_float16_layers(PlanExecution(plan))))
 
 
 def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
-    if left_in_float.of(plan) != "float16":
+    if left_in_float.float_type_of(plan) != "float16":
         return tolerance(plan)
     from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
 
-    workshop = Workshop(plan)
-    golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
+    execution = PlanExecution(plan)
+    golden, model = execution.load(plan.step(GOLDEN)), execution.load(plan.step(QUANTIZING))
     found = compare(golden, functools.partial(interpret.run, model))
     rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
-    layers = left_in_float.layers_of_halves(workshop)
+    layers = left_in_float.count_float16_layers(execution)
     return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 
@@ -68,32 +68,33 @@ def in_float(plan: Plan, stage: str) -> bool:
     return stage == IMPORTING and plan.calibration is not None
 
 
-def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], float]]:
+def after_stages(execution: PlanExecution) -> Iterator[tuple[str, list[Comparison], float]]:
     """Yield each stage that gives a module, how its outputs compare, and the seconds it took."""
     from stages.graph import interpret
 
-    golden = workshop.load(workshop.plan.step(GOLDEN))
-    for step in workshop.plan.steps:
-        if step.stage.gives == "model" and not in_float(workshop.plan, step.name):
+    golden = execution.load(execution.plan.step(GOLDEN))
+    for step in execution.plan.steps:
+        if step.stage.gives == "model" and not in_float(execution.plan, step.name):
             started = time.monotonic()
-            model = workshop.load(step)
+            model = execution.load(step)
             run = functools.partial(interpret.run, model)
-            found = compare(golden, run, tolerance(workshop.plan))
+            found = compare(golden, run, tolerance(execution.plan))
             yield step.name, found, time.monotonic() - started
 
 
 def in_package(
-    workshop: Workshop, threads: Sequence[int] = (1,), board: Transport | None = None
+    execution: PlanExecution, threads: Sequence[int] = (1,), board: Transport | None = None
 ) -> Iterator[tuple[int, list[Comparison], str]]:
     """Yield for each number of threads how the package's outputs compare, and how it was run.
 
-    Raises packages.UnavailableError if this machine cannot run it; UserError if the board cannot.
+    Raises opened_package.UnavailableError if this machine cannot run it; UserError if the board
+    cannot.
     """
     from pipelines.builds import opened_package
 
-    golden = workshop.load(workshop.plan.step(GOLDEN))
-    with opened_package.opened(workshop.plan, board) as package:
-        near = tolerance_of_package(workshop.plan)
+    golden = execution.load(execution.plan.step(GOLDEN))
+    with opened_package.opened(execution.plan, board) as package:
+        near = tolerance_of_package(execution.plan)
         for count in threads:
             run = functools.partial(_run, package, count)
             yield count, compare(golden, run, near), package.how
@@ -105,10 +106,10 @@ def _run(package: Opened, threads: int, inputs: Mapping[str, Array]) -> Mapping[
 
 def is_current(plan: Plan) -> bool:
     """Whether this very package was found right before, by the runners as they are now."""
-    workshop = Workshop(plan)
-    if not workshop.is_current(workshop.plan.steps[-1]):
+    execution = PlanExecution(plan)
+    if not execution.is_current(execution.plan.steps[-1]):
         return False
-    key = _key(_ingredients(workshop))
+    key = _key(_ingredients(execution))
     return STORE.has(VERIFYING, key) and roots.of(STORE, plan.recipe).get(VERIFYING, [""])[0] == key
 
 
@@ -118,23 +119,23 @@ def build(plan: Plan) -> dict[str, Any]:
     from stages import artifacts
 
     started = time.monotonic()
-    workshop = Workshop(plan)
-    ingredients = _ingredients(workshop)
+    execution = PlanExecution(plan)
+    ingredients = _ingredients(execution)
     key = _key(ingredients)
     if STORE.has(VERIFYING, key):
         roots.note(STORE, plan.recipe, {VERIFYING: key})
         return {"status": "cached", "note": said(plan)}
     try:
-        ((_, found, how),) = in_package(workshop)
+        ((_, found, how),) = in_package(execution)
     except opened_package.UnavailableError as why:
-        replayed = _replayed(workshop, why, started)
+        replayed = _replayed(execution, why, started)
         if replayed is not None:
             return replayed
-        found, how = _on_local(workshop)
+        found, how = _on_local(execution)
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify {plan.arguments} passes=all` says since when"
-            beyond = left_in_float.overflowing(workshop, item.largest_difference == float("inf"))
+            beyond = left_in_float.overflowing(execution, item.largest_difference == float("inf"))
             raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
     table = {"note": note, "outputs": [asdict(item) for item in found]}
@@ -148,7 +149,7 @@ def build(plan: Plan) -> dict[str, Any]:
 
 def said(plan: Plan) -> str | None:
     """Return what was said of a package when it was verified, if it was."""
-    manifest = STORE.manifest(VERIFYING, _key(_ingredients(Workshop(plan))))
+    manifest = STORE.manifest(VERIFYING, _key(_ingredients(PlanExecution(plan))))
     if manifest is None:
         return None
     table = json.loads(STORE.files(manifest)["table.json"].read_text(encoding="utf-8"))
@@ -179,7 +180,7 @@ def _without_tiles(plan: Plan) -> str:
     return " but for AMX, which is not here" if has_tiles and not host.may_use_tiles() else ""
 
 
-def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, Any] | None:
+def _replayed(execution: PlanExecution, why: Exception, started: float) -> dict[str, Any] | None:
     """What the package's own program finds where its library does not run: the emulator has not
     every instruction that qemu has.
 
@@ -188,7 +189,7 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
     from pipelines.builds import opened_package
 
     try:
-        said, how = opened_package.replays(workshop.plan, 1)
+        said, how = opened_package.replays(execution.plan, 1)
     except opened_package.UnavailableError:
         return {"status": "skipped", "note": f"{why}"}
     if said.is_equal:
@@ -197,29 +198,29 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
             "seconds": round(time.monotonic() - started, 3),
             "note": f"{said.samples} golden samples exact, {how}",
         }
-    outputs = workshop.load(workshop.plan.step(GOLDEN)).outputs
+    outputs = execution.load(execution.plan.step(GOLDEN)).outputs
     if not any(array.dtype.kind == "f" for array in outputs.values()):
         raise CheckError(
-            f"{VERIFYING}: {said.text}; `doit verify {workshop.plan.arguments}` says why"
+            f"{VERIFYING}: {said.text}; `doit verify {execution.plan.arguments}` says why"
         )
     return None
 
 
-def _on_local(workshop: Workshop) -> tuple[list[Comparison], str]:
+def _on_local(execution: PlanExecution) -> tuple[list[Comparison], str]:
     """How the library's outputs compare, run as on a board that is this machine, under qemu."""
     from pipelines.remote.board_addresses import LOCAL, Board
     from pipelines.remote.transport import Local
 
     with tempfile.TemporaryDirectory() as home:
         here = Local(Board(name=LOCAL, address=LOCAL), Path(home))
-        ((_, found, _),) = in_package(workshop, board=here)
+        ((_, found, _),) = in_package(execution, board=here)
     return found, "under qemu"
 
 
-def _ingredients(workshop: Workshop) -> dict[str, Any]:
+def _ingredients(execution: PlanExecution) -> dict[str, Any]:
     inputs = {}
-    for name in (GOLDEN, workshop.plan.steps[-1].name):
-        manifest = workshop.current(workshop.plan.step(name))
+    for name in (GOLDEN, execution.plan.steps[-1].name):
+        manifest = execution.current(execution.plan.step(name))
         inputs[name] = manifest.output if manifest else None
     code = keys.code_ingredients("pipelines.runners", packages=("pipelines",))
     tools = {"unicorn": keys.tool_version("unicorn")}

@@ -16,7 +16,7 @@ from hw.profile import Core
 from pipelines.errors import UserError
 from pipelines.instruction_costs.figures import Figure
 from pipelines.modelling import out_of_order
-from pipelines.modelling.arm_decoder import Decoder, Step
+from pipelines.modelling.arm_decoder import DecodedInstruction, Decoder
 
 SOURCE = "in_order"
 _ENCODING = re.compile(r"encoding: \[([0-9a-fx,]+)\]")
@@ -43,28 +43,32 @@ def figures(core: Core, triple: str, lines: Sequence[str]) -> dict[str, Figure]:
     decoder = Decoder("aarch64", model)
     found = {}
     for line, code in zip(lines, _assembled(triple, lines), strict=True):
-        (step,) = decoder.steps(code)
-        found[line] = Figure(_uses(step), float(step.latency), SOURCE)
+        (instruction,) = decoder.instructions(code)
+        found[line] = Figure(_uses(instruction), float(instruction.latency), SOURCE)
     return found
 
 
-def _uses(step: Step) -> dict[str, float]:
+def _uses(instruction: DecodedInstruction) -> dict[str, float]:
     """What an instruction takes, by the pipes that can give it."""
     slots = {
         "first": {"slot0": 1.0},
         "any": {"slot0+slot1": 1.0},
         "both": {"slot0": 1.0, "slot1": 1.0},
     }
-    uses = dict(slots[step.slot])
-    if step.unit in {"load", "store"}:
-        uses["ls"] = float(step.cycles)
-        if step.cycles > 1:
-            uses["slot0"] = uses.get("slot0", 0.0) + step.cycles - 1
-        if step.unit == "load" and step.kind == "vector":  # no product starts beside it
+    uses = dict(slots[instruction.slot])
+    if instruction.unit in {"load", "store"}:
+        uses["ls"] = float(instruction.cycles)
+        if instruction.cycles > 1:
+            uses["slot0"] = uses.get("slot0", 0.0) + instruction.cycles - 1
+        if (
+            instruction.unit == "load" and instruction.kind == "vector"
+        ):  # no product starts beside it
             uses |= {f"mul_{half}": 1.0 for half in _HALVES}
         return uses
-    halves = [f"{step.unit}_{half}" for half in _HALVES]
-    uses |= dict.fromkeys(halves, 1.0) if step.halves == 2 else {"+".join(sorted(halves)): 1.0}
+    halves = [f"{instruction.unit}_{half}" for half in _HALVES]
+    uses |= (
+        dict.fromkeys(halves, 1.0) if instruction.halves == 2 else {"+".join(sorted(halves)): 1.0}
+    )
     return uses
 
 

@@ -33,7 +33,7 @@ _BYTES = {"b": 1, "h": 2, "s": 4, "d": 8, "q": 16, "w": 4, "x": 8, "r": 4}
 
 
 @dataclass(frozen=True)
-class Step:
+class DecodedInstruction:
     """One instruction. Registers are numbered words: general `x5`, vector `v5`, flags `nzcv`."""
 
     text: str
@@ -57,7 +57,7 @@ class Step:
     adds: bool
     writes: tuple[str, ...]
     bases: tuple[str, ...]
-    """Of what it writes, the addresses that it steps."""
+    """Of what it writes, the addresses that it moves on."""
 
 
 class Decoder:
@@ -75,11 +75,11 @@ class Decoder:
         self._is_arm32 = architecture == "armv7"
         self._core = core
 
-    def steps(self, code: bytes) -> list[Step]:
+    def instructions(self, code: bytes) -> list[DecodedInstruction]:
         """The instructions of a block; an unknown one is a vector operation of both halves."""
-        return [self._step(found) for found in self._machine.disasm(code, 0)]
+        return [self._instruction(found) for found in self._machine.disasm(code, 0)]
 
-    def _step(self, found: Any) -> Step:
+    def _instruction(self, found: Any) -> DecodedInstruction:
         name = str(found.mnemonic)
         text = f"{name} {found.op_str}".strip()
         if not found.id or name.startswith("."):
@@ -97,17 +97,25 @@ class Decoder:
         if is_vector:
             return self._vector(text, head, operands, reads, writes)
         if _BRANCHES.match(name):
-            return Step(text, "any", "branch", 1, 1, 0, "alu", reads, (), (), 0, False, writes, ())
+            return DecodedInstruction(
+                text, "any", "branch", 1, 1, 0, "alu", reads, (), (), 0, False, writes, ()
+            )
         if _MULTIPLIES.match(head):
             sums = reads[2:] if head in {"madd", "msub", "mla", "mls"} else ()
-            return Step(text, "any", "imul", 1, 1, 4, "imul", reads, (), sums, 1, False, writes, ())
+            return DecodedInstruction(
+                text, "any", "imul", 1, 1, 4, "imul", reads, (), sums, 1, False, writes, ()
+            )
         if head in {"sdiv", "udiv"}:
-            return Step(text, "both", "imul", 1, 4, 8, "imul", reads, (), (), 0, False, writes, ())
-        return Step(text, "any", "none", 1, 1, 1, "alu", reads, (), (), 0, False, writes, ())
+            return DecodedInstruction(
+                text, "both", "imul", 1, 4, 8, "imul", reads, (), (), 0, False, writes, ()
+            )
+        return DecodedInstruction(
+            text, "any", "none", 1, 1, 1, "alu", reads, (), (), 0, False, writes, ()
+        )
 
     def _vector(
         self, text: str, head: str, operands: str, reads: tuple[str, ...], writes: tuple[str, ...]
-    ) -> Step:
+    ) -> DecodedInstruction:
         if ".f" in text.partition(" ")[0]:  # vadd.f32 and the like in 32 bits
             head = _FLOATS.get(head, head)
         row = self._core.by_name.get(head)
@@ -117,7 +125,7 @@ class Decoder:
         halves = 2 if wide and not to_core else 1
         slot: Slot = "first" if halves == 2 else "any"
         if row is None:
-            return Step(
+            return DecodedInstruction(
                 text, slot, "alu", halves, 1, 4, "vector", reads, (), (), 0, False, writes, ()
             )
         sums = tuple(r for r in writes if r in reads) if row.forwards is not None else ()
@@ -125,7 +133,7 @@ class Decoder:
         cycles = row.latency if unit == "div" else 1
         kind = "fma" if row.adds else "vector"
         latency = 5 if to_core else max(row.latency, 2 * from_core)
-        return Step(
+        return DecodedInstruction(
             *(text, slot, unit, halves, cycles, latency, kind, reads, (), sums),
             *(row.forwards or 0, row.adds, writes, ()),
         )
@@ -138,7 +146,7 @@ class Decoder:
         is_store: bool,
         reads: tuple[str, ...],
         writes: tuple[str, ...],
-    ) -> Step:
+    ) -> DecodedInstruction:
         """A load or store; its address stands in brackets, and may be stepped."""
         inside = re.search(r"\[([^\]]*)\]", operands[operands.find("}") + 1 :])
         words = re.findall(r"\b(?:sp|[xwr]\d+|ip|lr|fp)\b", inside.group(1) if inside else "")
@@ -173,7 +181,7 @@ def _memory(
     address: tuple[str, ...],
     writes: tuple[str, ...],
     bases: tuple[str, ...],
-) -> Step:
+) -> DecodedInstruction:
     """64 bits are loaded a cycle, 128 are stored; more than 64 bits take both slots to begin."""
     width = 8 if unit == "load" else 16
     cycles = max(1, -(-size // width))
@@ -181,7 +189,7 @@ def _memory(
     latency = (3 if size <= 8 else 2 + cycles) if is_vector else 3 + (size > 8)
     slot: Slot = "both" if unit == "load" and size > 8 else "any"
     kind = "vector" if is_vector else "load"
-    return Step(
+    return DecodedInstruction(
         text, slot, unit, 1, cycles, latency, kind, reads, address, (), 0, False, writes, bases
     )
 
@@ -217,8 +225,8 @@ def _name(name: str) -> str:
     return ("v" if _VECTOR.match(name) else "x") + found.group(2)
 
 
-def _unknown(text: str) -> Step:
-    return Step(text, "first", "alu", 2, 1, 4, "vector", (), (), (), 0, False, (), ())
+def _unknown(text: str) -> DecodedInstruction:
+    return DecodedInstruction(text, "first", "alu", 2, 1, 4, "vector", (), (), (), 0, False, (), ())
 
 
 def _capstone() -> Any:

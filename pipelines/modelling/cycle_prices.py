@@ -97,7 +97,7 @@ def _computed(codes: Sequence[bytes], core: str, architecture: str) -> list[floa
 
     assert found.in_order
     decoder = Decoder(architecture, found.in_order)
-    return [in_order_core.cycles(decoder.steps(code)) for code in codes]
+    return [in_order_core.cycles(decoder.instructions(code)) for code in codes]
 
 
 def _key(core: str, architecture: str) -> str:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipelines.modelling.arm_decoder import Step
+from pipelines.modelling.arm_decoder import DecodedInstruction
 
 _WARM, _COUNTED = 8, 16
 """Rounds before a loop is taken to be steady, and those that are averaged."""
@@ -37,77 +37,86 @@ class Pipeline:
     """Slots taken in each cycle, as bits: 1 is the first, 2 the second."""
     busy: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     """Halves taken of each unit in each cycle."""
-    made: dict[str, tuple[int, Step]] = field(default_factory=dict)
+    made: dict[str, tuple[int, DecodedInstruction]] = field(default_factory=dict)
     """Which instruction made each register, and when it started."""
 
-    def issue(self, step: Step) -> None:
+    def issue(self, instruction: DecodedInstruction) -> None:
         """Start an instruction in the first cycle that takes it."""
-        at = max([self.now, *(self._ready(register, step) for register in step.reads)])
-        while not self._fits(step, at):
+        at = max(
+            [self.now, *(self._ready(register, instruction) for register in instruction.reads)]
+        )
+        while not self._fits(instruction, at):
             at += 1
-        self._take(step, at)
+        self._take(instruction, at)
         self.now = at
 
-    def _ready(self, register: str, step: Step) -> int:
+    def _ready(self, register: str, instruction: DecodedInstruction) -> int:
         """When a register can be read by an instruction, by what made it and what reads it."""
         if register not in self.made:
             return 0
         start, maker = self.made[register]
-        return start + _latency(maker, step, register)
+        return start + _latency(maker, instruction, register)
 
-    def _fits(self, step: Step, at: int) -> bool:
+    def _fits(self, instruction: DecodedInstruction, at: int) -> bool:
         taken = self.slots[at]
-        if (step.slot == "both" and taken) or (step.slot == "first" and taken & 1) or taken == 3:
-            return False
-        if (_loads_vector(step) and self.busy["mul", at]) or (
-            step.unit == "mul" and self.busy["vector load", at]
+        if (
+            (instruction.slot == "both" and taken)
+            or (instruction.slot == "first" and taken & 1)
+            or taken == 3
         ):
             return False
-        room = _ROOM.get(step.unit, 1)
-        if any(self.busy[_pipe(step), at + k] + step.halves > room for k in range(step.cycles)):
+        if (_loads_vector(instruction) and self.busy["mul", at]) or (
+            instruction.unit == "mul" and self.busy["vector load", at]
+        ):
             return False
-        return not step.adds or self.busy["alu", at + _ADDING] + step.halves <= 2
+        room = _ROOM.get(instruction.unit, 1)
+        if any(
+            self.busy[_pipe(instruction), at + k] + instruction.halves > room
+            for k in range(instruction.cycles)
+        ):
+            return False
+        return not instruction.adds or self.busy["alu", at + _ADDING] + instruction.halves <= 2
 
-    def _take(self, step: Step, at: int) -> None:
-        self.slots[at] |= 3 if step.slot == "both" else 2 if self.slots[at] & 1 else 1
-        for k in range(step.cycles):
-            self.busy[_pipe(step), at + k] += step.halves
-            if k and step.unit in {"load", "store"}:
+    def _take(self, instruction: DecodedInstruction, at: int) -> None:
+        self.slots[at] |= 3 if instruction.slot == "both" else 2 if self.slots[at] & 1 else 1
+        for k in range(instruction.cycles):
+            self.busy[_pipe(instruction), at + k] += instruction.halves
+            if k and instruction.unit in {"load", "store"}:
                 self.slots[at + k] |= 1
-        if step.adds:
-            self.busy["alu", at + _ADDING] += step.halves
-        if _loads_vector(step):
+        if instruction.adds:
+            self.busy["alu", at + _ADDING] += instruction.halves
+        if _loads_vector(instruction):
             self.busy["vector load", at] += 1
-        if step.unit == "branch":
+        if instruction.unit == "branch":
             self.slots[at] = 3
-        for register in step.writes:
-            self.made[register] = (at, step)
+        for register in instruction.writes:
+            self.made[register] = (at, instruction)
 
 
-def cycles(steps: Sequence[Step]) -> float:
+def cycles(instructions: Sequence[DecodedInstruction]) -> float:
     """Cycles of one round of a block that is repeated, once it is steady."""
-    if not steps:
+    if not instructions:
         return 0.0
     pipeline = Pipeline()
     begun = 0
     for count in range(_WARM + _COUNTED):
         if count == _WARM:
             begun = pipeline.now
-        for step in steps:
-            pipeline.issue(step)
-    return max((pipeline.now - begun) / _COUNTED, len(steps) / 2)
+        for instruction in instructions:
+            pipeline.issue(instruction)
+    return max((pipeline.now - begun) / _COUNTED, len(instructions) / 2)
 
 
-def _loads_vector(step: Step) -> bool:
-    return step.unit == "load" and step.kind == "vector"
+def _loads_vector(instruction: DecodedInstruction) -> bool:
+    return instruction.unit == "load" and instruction.kind == "vector"
 
 
-def _pipe(step: Step) -> str:
+def _pipe(instruction: DecodedInstruction) -> str:
     """The unit that is shared: loads and stores make their addresses in one place."""
-    return "memory" if step.unit in {"load", "store"} else step.unit
+    return "memory" if instruction.unit in {"load", "store"} else instruction.unit
 
 
-def _latency(maker: Step, reader: Step, register: str) -> int:
+def _latency(maker: DecodedInstruction, reader: DecodedInstruction, register: str) -> int:
     """Cycles from the start of what makes a register to the start of what reads it."""
     if register in maker.bases:
         return 1

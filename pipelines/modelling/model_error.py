@@ -21,9 +21,9 @@ import numpy as np
 import yaml
 
 from pipelines import machine, work_folder
+from pipelines.benchmarks import contestants
 from pipelines.benchmarks import kernel_work as timing
-from pipelines.benchmarks import sides
-from pipelines.builds import execution, extra_builds, plan, publication
+from pipelines.builds import extra_builds, plan, plan_execution, publication
 from pipelines.emulating import (
     guest_engines,
     layer_attribution,
@@ -152,10 +152,10 @@ def _litert(network: str, core: str) -> float:
 def _timed(recipe: Path) -> Iterator[Row]:
     resolved, made = _built(recipe)
     costs = _costs(recipe, "zen4", "max")
-    package = open_package(publication.published(made))
+    package = open_package(publication.package_folder_of(made))
     hertz = block_timer.hertz(resolved.hardware)
-    sample = sides.first_sample(package)
-    for row in timing.times(execution.Workshop(made), resolved.hardware, sample):
+    sample = contestants.first_sample(package)
+    for row in timing.times(plan_execution.PlanExecution(made), resolved.hardware, sample):
         measured = row["seconds"] * hertz
         if measured < SMALLEST:
             continue
@@ -174,11 +174,11 @@ def _timed(recipe: Path) -> Iterator[Row]:
 def _costs(recipe: Path, core: str, cpu: str) -> Mapping[str, Cost]:
     """What each layer of a recipe's package costs on a core; `cpu` is QEMU's name of it."""
     resolved, made = _built(recipe)
-    folder = publication.published(made)
+    folder = publication.package_folder_of(made)
     package = open_package(folder)
-    sample = sides.first_sample(package)
+    sample = contestants.first_sample(package)
     ran = linked_program.run(package, resolved.hardware, sample, cpu, cycle_prices.memory(core))
-    layers = layer_kinds.of_model(execution.Workshop(made).load(made.step("bitpacking")))
+    layers = layer_kinds.of_model(plan_execution.PlanExecution(made).load(made.step("bitpacking")))
     calls = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["layers"]
     library = package.file(f"lib{package.name}.a")
     users = layer_attribution.users_of(library, [call["kernel"] for call in calls])
@@ -187,7 +187,7 @@ def _costs(recipe: Path, core: str, cpu: str) -> Mapping[str, Cost]:
 
 
 def _built(recipe: Path) -> tuple[Resolved, plan.Plan]:
-    return load_recipe(str(recipe)), extra_builds.published(recipe)
+    return load_recipe(str(recipe)), extra_builds.build_package(recipe)
 
 
 def _recipe(name: str, *lines: str) -> Path:

@@ -29,11 +29,13 @@ def line(code: Path = work_folder.CODE) -> tuple[str, list[str]]:
     if not remote:
         doubts.append(f"{code} has no remote, so requirements.txt works on this machine only")
     elif not git.said(code, "branch", "--remotes", "--contains", commit):
-        doubts.append(f"commit {commit[:7]} is not known to be at {plain(remote, code)} yet")
-    return f"{NAME} @ git+{plain(remote or str(code), code)}@{commit}", doubts
+        doubts.append(
+            f"commit {commit[:7]} is not known to be at {without_credentials(remote, code)} yet"
+        )
+    return f"{NAME} @ git+{without_credentials(remote or str(code), code)}@{commit}", doubts
 
 
-def plain(remote: str, code: Path) -> str:
+def without_credentials(remote: str, code: Path) -> str:
     """Return a remote as a URL without a password or token; a path becomes one of a file."""
     url = urlsplit(remote)
     if url.scheme in ("http", "https"):
@@ -62,5 +64,5 @@ def _installed() -> tuple[str, list[str]]:
     with contextlib.suppress(metadata.PackageNotFoundError, TypeError, ValueError, KeyError):
         found = json.loads(metadata.distribution("bitkiln").read_text("direct_url.json") or "")
         commit = found["vcs_info"]["commit_id"]
-        return f"{NAME} @ git+{plain(found['url'], work_folder.CODE)}@{commit}", []
+        return f"{NAME} @ git+{without_credentials(found['url'], work_folder.CODE)}@{commit}", []
     return UNKNOWN, ["nothing says where this bitkiln came from; state it in requirements.txt"]

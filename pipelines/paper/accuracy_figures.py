@@ -101,7 +101,7 @@ def _figure_8(results: Results) -> list[Part]:
         points.append(Point(bits, took, rate, f"{bits}: {rate:.2%}, {took:,.0f} k cycles"))
     if not points:
         return []
-    floats, best = results.get(ON_PI["float32"]), scatter.front(points, AXES)
+    floats, best = results.get(ON_PI["float32"]), scatter.pareto_front(points, AXES)
     rows = [
         [
             point.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.recipe.quantization import Quantization, tensor
+from pipelines.recipe.quantization_fields import Quantization, tensor
 from pipelines.recipe.recipe import Recipe, model_format
 from stages.layer_options import LayerOverride
 from stages.options import (

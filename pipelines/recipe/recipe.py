@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pipelines.recipe.quantization import INT8, Quantization, Section
+from pipelines.recipe.quantization_fields import INT8, Quantization, Section
 from pipelines.recipe.sections import (
     Calibration,
     Evaluation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.recipe.quantization import LEVELS, tensor
+from pipelines.recipe.quantization_fields import LEVELS, tensor
 from pipelines.recipe.recipe import Recipe, model_format, precise_layers
 from pipelines.recipe.sections import IMAGE_SIZES
 from stages.layer_options import LayerAlgorithm

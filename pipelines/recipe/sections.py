@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.recipe.picture_sizes import Size, pair, said
-from pipelines.recipe.quantization import Section
+from pipelines.recipe.quantization_fields import Section
 from stages.options import (
     DEFAULT_FORMATS,
     CalibrationMethod,

@@ -1,7 +1,7 @@
 """The frameworks' own runtimes, to compare with: each opened from a model's bytes, where installed.
 
-A peer takes inputs by name and gives outputs by name, in the shapes and types of the imported
-model. None of them belongs to bitkiln: the extra `peers` installs them.
+A reference runtime takes inputs by name and gives outputs by name, in the shapes and types of the
+imported model. None of them belongs to bitkiln: the extra `peers` installs them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pipelines.output.findings import Finding
 from pipelines.remote import board_programs, facts
 from pipelines.remote.facts import Facts
 from pipelines.remote.ssh_errors import CONNECTION, refusal
-from pipelines.remote.transport import FOLDER, Transport, UnreachableError
+from pipelines.remote.transport import FOLDER, Transport, UnreachableBoardError
 from pipelines.runners.replay import qemu_lacks
 
 HOT, WARM = 80.0, 70.0
@@ -44,7 +44,7 @@ def examine(to: Transport, hardware: Hardware | None) -> list[Finding]:
     """Return the findings of one board; `hardware` is what packages for it are built for."""
     try:
         told = facts.ask(to)
-    except UnreachableError as error:
+    except UnreachableBoardError as error:
         return [refusal(to, error.message)]
     except UserError as error:
         return [Finding(CONNECTION, "fault", error.message)]

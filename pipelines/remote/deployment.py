@@ -14,7 +14,13 @@ from pipelines.machine import is_here
 from pipelines.remote import board_programs
 from pipelines.remote.facts import architecture_of, glibc_of
 from pipelines.remote.ssh_errors import explained
-from pipelines.remote.transport import FOLDER, Transport, UnreachableError, plain, script
+from pipelines.remote.transport import (
+    FOLDER,
+    Transport,
+    UnreachableBoardError,
+    printable_tail,
+    script,
+)
 from pipelines.store import keys
 
 _PROBE = f"""PATH="$PATH:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -45,20 +51,20 @@ def probe(to: Transport) -> Probe:
     """Ask a board's shell what it is, and which runners lie in our folder."""
     try:
         told = script(to, _PROBE)
-    except UnreachableError as error:
+    except UnreachableBoardError as error:
         raise explained(to, error) from None
     said = [line.partition(" ")[::2] for line in told.splitlines()[-20:]]
     found = dict(said)
     if "machine" not in found:
         raise BoardError(
-            f"{to.board.name} answers '{plain(told, 100)}' where its processor was asked for; "
-            f"`doit doctor board={to.board.name}` says more"
+            f"{to.board.name} answers '{printable_tail(told, 100)}' where its processor was asked "
+            f"for; `doit doctor board={to.board.name}` says more"
         )
     machine, _, bits = found["machine"].partition(" ")
     architecture = architecture_of(machine, 32 if bits == "32" else None)
     if not architecture:
         raise BoardError(
-            f"{to.board.name}: its processor is called '{plain(machine, 50)}'; accepted: "
+            f"{to.board.name}: its processor is called '{printable_tail(machine, 50)}'; accepted: "
             f"{', '.join(board_programs.ARCHITECTURES)}"
         )
     glibc = glibc_of(found.get("libc", ""))
@@ -111,8 +117,8 @@ def _copied(to: Transport, data: bytes, name: str) -> None:
         part = f"part-{os.getpid()}"
         try:
             to.copy(file, f"{FOLDER}/{part}")
-        except UnreachableError as error:
-            with contextlib.suppress(UnreachableError):
+        except UnreachableBoardError as error:
+            with contextlib.suppress(UnreachableBoardError):
                 script(to, f"rm -f {FOLDER}/{part}\n")
             hint = f"doit doctor board={to.board.name} says more"
             raise BoardError(f"{error.message}; {hint}") from None

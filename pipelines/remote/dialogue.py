@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from pipelines.remote.deployment import BoardError
-from pipelines.remote.transport import plain
+from pipelines.remote.transport import printable_tail
 
 ANSWER_SECONDS = 60.0
 """How long a program may take for what is no measuring."""
@@ -89,7 +89,7 @@ class Dialogue:
 
     def garbage(self, said: object) -> BoardError:
         """Return the error of an answer that is not of the form that was asked for."""
-        what = plain(repr(said)[:100])
+        what = printable_tail(repr(said)[:100])
         return BoardError(
             f"{self.board} answers what no runner says: {what}; doit doctor board={self.board} "
             "says more"
@@ -119,16 +119,16 @@ class Dialogue:
         if not isinstance(said, dict):
             raise self.garbage(said)
         if "fault" in said:
-            raise FaultError(plain(str(said["fault"])))
+            raise FaultError(printable_tail(str(said["fault"])))
         if "error" in said:
-            raise BoardError(f"{self.board}: {plain(str(said['error']))}")
+            raise BoardError(f"{self.board}: {printable_tail(str(said['error']))}")
         return said, data
 
     def _lost(self) -> LostError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
         self._listeners[1].join(timeout=1)
-        said = plain("\n".join(self._said)) or "the program there ended without a word"
+        said = printable_tail("\n".join(self._said)) or "the program there ended without a word"
         return LostError(f"{self.board}: {said}")
 
     def _listen(self) -> None:

@@ -137,7 +137,10 @@ def glibc_of(text: str) -> tuple[int, int] | None:
 
 
 def ask(to: Transport) -> Facts | str:
-    """Return a board's facts, or what it answers instead; UnreachableError if it cannot be asked"""
+    """Return a board's facts, or what it answers instead.
+
+    UnreachableBoardError if it cannot be asked.
+    """
     return parse(script(to, SCRIPT))
 
 

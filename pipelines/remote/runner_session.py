@@ -14,7 +14,7 @@ from pipelines.remote import board_programs, deployment
 from pipelines.remote.board_addresses import Board
 from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import ANSWER_SECONDS, Dialogue, is_count, is_time
-from pipelines.remote.transport import Transport, plain
+from pipelines.remote.transport import Transport, printable_tail
 
 Told = Callable[[str], None]
 
@@ -35,7 +35,7 @@ class Library(Protocol):
 
     @property
     def name(self) -> str:
-        """Another one for other kernels."""
+        """Identifies the kernels: `Session.load` skips a library whose name it holds."""
 
     def shared(self) -> bytes:
         """A library that a runner loads."""
@@ -47,8 +47,8 @@ class Library(Protocol):
 class Session:
     """One runner, started; `close` ends it.
 
-    `options` are words for the runner. Raises UnreachableError if there is no way to the board,
-    BoardError if the board is not what is wanted.
+    `options` are words for the runner. Raises UnreachableBoardError if there is no way to the
+    board, BoardError if the board is not what is wanted.
     """
 
     def __init__(self, to: Transport, architecture: str, options: Sequence[str] = ()) -> None:
@@ -86,7 +86,8 @@ class Session:
         self.told = told
         said = self.answer(ANSWER_SECONDS)
         if "busy" in said:
-            told(f"{self.board.name} is in use by {plain(str(said['busy']), 100)}; waiting for it")
+            user = printable_tail(str(said["busy"]), 100)
+            told(f"{self.board.name} is in use by {user}; waiting for it")
             said = self.answer(seconds)
         if said.get("ready") is not True:
             raise self.garbage(said)
@@ -170,7 +171,7 @@ class Session:
         if absent := sorted(set(self.board.cores) - set(cores)):
             names, there = (", ".join(map(str, each)) for each in (absent, sorted(cores)))
             raise BoardError(f"{self.board.name} has no cores {names}; accepted in cores: {there}")
-        own = plain(processor_of(text, str(said.get("model", ""))), 200) or architecture
+        own = printable_tail(processor_of(text, str(said.get("model", ""))), 200) or architecture
         if self.board.is_local:
             own = (
                 processor()

@@ -9,7 +9,7 @@ import re
 import shlex
 
 from pipelines.output.findings import Finding
-from pipelines.remote.transport import Ssh, Transport, UnreachableError
+from pipelines.remote.transport import Ssh, Transport, UnreachableBoardError
 
 CONNECTION = "connection"
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -97,8 +97,8 @@ def refusal(to: Transport, said: str) -> Finding:
     return Finding(CONNECTION, "fault", f"cannot be asked: {said}")
 
 
-def explained(to: Transport, error: UnreachableError) -> UnreachableError:
+def explained(to: Transport, error: UnreachableBoardError) -> UnreachableBoardError:
     """Return what ssh said as one sentence with what to do about it."""
     found = refusal(to, error.message)
     text = "; ".join(filter(None, [found.found, found.advice]))
-    return UnreachableError(f"{to.board.name}: {text}")
+    return UnreachableBoardError(f"{to.board.name}: {text}")

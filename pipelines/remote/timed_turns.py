@@ -26,8 +26,8 @@ ROUND_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Timing:
-    """How long sides are timed."""
+class TurnLengths:
+    """How often and how long each side is timed."""
 
     rounds: int = 9
     settle: float = 7e-2
@@ -66,7 +66,7 @@ Round = tuple[tuple[float, ...], State]
 """Seconds, and the state meanwhile."""
 
 
-def counting(
+def measure_steady_rounds(
     board: str, wanted: int, measure: Callable[[int], Sequence[Round]], told: Told
 ) -> list[tuple[float, ...]]:
     """Return the seconds of the rounds that count; `measure` gives so many more.
@@ -90,7 +90,12 @@ def counting(
 
 
 def timed(
-    session: Session, sides: Sequence[int], timing: Timing, *, threads: int = 1, far_bytes: int = 0
+    session: Session,
+    sides: Sequence[int],
+    timing: TurnLengths,
+    *,
+    threads: int = 1,
+    far_bytes: int = 0,
 ) -> list[tuple[float, ...]]:
     """Return the seconds of each side in every round that counts; the sides are defined already."""
     settle, turn = (round(1e6 * seconds) for seconds in (timing.settle, timing.turn))
@@ -100,7 +105,7 @@ def timed(
         session.send(f"time {threads} {count} {settle} {turn} {far_bytes} {len(sides)} {numbers}")
         return [_round(session, session.answer(ROUND_SECONDS), len(sides)) for _ in range(count)]
 
-    return counting(session.board.name, timing.rounds, measure, session.told)
+    return measure_steady_rounds(session.board.name, timing.rounds, measure, session.told)
 
 
 def _round(session: Session, said: Mapping[str, Any], count: int) -> Round:

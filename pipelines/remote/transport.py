@@ -37,7 +37,7 @@ _PIPE_SECONDS = 2.0
 """What an ended program may have printed is read for so long: another may hold its pipes."""
 
 
-class UnreachableError(UserError):
+class UnreachableBoardError(UserError):
     """A board that cannot be reached, or no longer: what ssh or scp said of it."""
 
 
@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Return the words before a program of another architecture than the board's."""
 
     def copy(self, file: Path, name: str) -> None:
-        """Copy a file to a path below the board's home folder; UnreachableError if it fails."""
+        """Copy a file to a path below the board's home; UnreachableBoardError if it fails."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ def reached(text: str | None, hardware: Hardware) -> list[Transport]:
 
 
 def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
-    """Run a POSIX shell script on a board and return what it printed; UnreachableError if it fails.
+    """Run a POSIX shell script on a board and return what it printed.
 
-    The script is one of our own, and is sent as its input.
+    UnreachableBoardError if it fails. The script is one of our own, and is sent as its input.
     """
     return _done(to.board, to.command(["sh", "-s"]), text, seconds)
 
@@ -163,7 +163,9 @@ def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
 def _done(board: Board, command: Sequence[str], given: str | None, seconds: float) -> str:
     done = ended(board, command, given, seconds)
     if done.returncode:
-        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
+        raise UnreachableBoardError(
+            f"{board.name}: {printable_tail(done.stderr) or 'ended without a word'}"
+        )
     return done.stdout
 
 
@@ -172,8 +174,8 @@ def ended(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command line to its end.
 
-    UnreachableError if it takes longer than so many seconds, or if it prints more than any program
-    of ours does.
+    UnreachableBoardError if it takes longer than so many seconds, or if it prints more than any
+    program of ours does.
     """
     pipe = subprocess.PIPE
     said: list[bytes] = [b"", b""]
@@ -197,14 +199,16 @@ def ended(
             process.stdin.write((given or "").encode())
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+        raise UnreachableBoardError(f"{board.name}: no answer in {seconds:.0f} s") from None
     finally:
         _kill(process)
         process.wait()
         for thread in threads:
             thread.join(_PIPE_SECONDS)
     if max(map(len, said)) > _MOST_BYTES:
-        raise UnreachableError(f"{board.name}: it prints without end where a few lines are due")
+        raise UnreachableBoardError(
+            f"{board.name}: it prints without end where a few lines are due"
+        )
     out, errors = (each.decode(errors="replace") for each in said)
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
@@ -215,7 +219,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def plain(text: str, most: int = 300) -> str:
+def printable_tail(text: str, most: int = 300) -> str:
     """The last lines of what somebody else said: one line, without control characters."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = "; ".join(lines[-3:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.builds.execution import STORE
+from pipelines.builds.plan_execution import STORE
 from pipelines.errors import shown
 from pipelines.paths import expanded
 from pipelines.store import atomic

@@ -41,14 +41,14 @@ def has_rates(entries: Sequence[Entry]) -> bool:
     return all(entry.rate is not None for entry in entries)
 
 
-def front(entries: Sequence[Entry]) -> list[Entry]:
+def pareto_front(entries: Sequence[Entry]) -> list[Entry]:
     """Those that no other one beats or equals in both, the fastest first.
 
     Both are predicted time, and accuracy; without rates of all of them, memory.
     """
     points, axes = _points(entries)
     whose = dict(zip(points, entries, strict=True))
-    return [whose[point] for point in scatter.front(points, axes)]
+    return [whose[point] for point in scatter.pareto_front(points, axes)]
 
 
 def figure(entries: Sequence[Entry]) -> str:

@@ -12,8 +12,8 @@ from hw.profile import Hardware
 from pipelines.benchmarks.kernel_work import work_of_layers
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import EXACTNESS
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError, shown
 from pipelines.evaluation import comparison, layer_errors, verification
 from pipelines.recipe.resolved import Resolved
@@ -24,7 +24,7 @@ from pipelines.store import keys
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import candidate_of
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of
+from pipelines.tuning.measured_choices import best_of
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 from stages.packaging.program.arena import Arena, Item, lifetimes
@@ -108,46 +108,46 @@ def gather(
     rated: Sequence[Rated | LayerCosts] = (),
 ) -> Facts:
     """Return the facts about a recipe; UserError if a file of `doit bench` is none."""
-    workshop = Workshop(plan)
-    program = _program(workshop, resolved.hardware)
+    execution = PlanExecution(plan)
+    program = _program(execution, resolved.hardware)
     measured = _read(bench) if bench is not None else {}
     arena = arena_of(program)
     items = tuple(lifetimes(program))
-    source = workshop.load(plan.step(IMPORTING))
+    source = execution.load(plan.step(IMPORTING))
     work = work_count.work(plan)
     return Facts(
-        layers=tuple(_layers(workshop, resolved.hardware, program, items, _by_layer(measured))),
+        layers=tuple(_layers(execution, resolved.hardware, program, items, _by_layer(measured))),
         macs=work["macs"],
         cycles=work["cycles"],
         items=tuple(item for item in items if item.key in arena.offsets),
         arena=arena,
         weights=sum(int(array.nbytes) for array in program.constants.values()),
         float_weights=4 * sum(int(array.size) for array in source.params.values()),
-        float_arena=float_memory.arena_bytes(workshop.load(plan.step("canonicalizing"))),
-        exactness=tuple(_exactness(workshop)),
+        float_arena=float_memory.arena_bytes(execution.load(plan.step("canonicalizing"))),
+        exactness=tuple(_exactness(execution)),
         bench=measured,
         rated=tuple(rated),
-        errors=layer_errors.by_layer(workshop),
+        errors=layer_errors.by_layer(execution),
     )
 
 
-def _program(workshop: Workshop, hardware: Hardware) -> Program:
-    plan = workshop.plan
+def _program(execution: PlanExecution, hardware: Hardware) -> Program:
+    plan = execution.plan
     names = ("bitpacking", "synthesizing", "scheduling")
-    model, bodies, schedules = (workshop.load(plan.step(name)) for name in names)
-    return program_of(model, bodies, schedules, hardware, workshop.memo(plan.step("packaging")))
+    model, bodies, schedules = (execution.load(plan.step(name)) for name in names)
+    return program_of(model, bodies, schedules, hardware, execution.memo(plan.step("packaging")))
 
 
 def _layers(
-    workshop: Workshop,
+    execution: PlanExecution,
     hardware: Hardware,
     program: Program,
     items: Sequence[Item],
     measured: Mapping[str, Mapping[str, float]],
 ) -> list[LayerFacts]:
-    found = subjects.of(workshop)
-    running, orders = subjects.running(workshop), subjects.orders(workshop)
-    work = work_of_layers(workshop.load(workshop.plan.step("bitpacking")))
+    found = subjects.of(execution)
+    running, orders = subjects.running(execution), subjects.orders(execution)
+    work = work_of_layers(execution.load(execution.plan.step("bitpacking")))
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
     made: dict[tuple[str, str], int] = {}
@@ -216,12 +216,12 @@ def _precision(subject: Subject | None) -> str:
     return problem.upper() if problem.startswith("a") else problem
 
 
-def _exactness(workshop: Workshop) -> list[dict[str, Any]]:
+def _exactness(execution: PlanExecution) -> list[dict[str, Any]]:
     """What outputs after every stage are like beside the source graph's; kept in the store."""
-    steps = tuple(s.name for s in workshop.plan.steps if s.stage.gives == "model")
+    steps = tuple(s.name for s in execution.plan.steps if s.stage.gives == "model")
     ingredients = {
-        "inputs": derived.outputs(workshop, (*steps, verification.GOLDEN)),
-        "tolerance": verification.tolerance(workshop.plan),
+        "inputs": derived.outputs(execution, (*steps, verification.GOLDEN)),
+        "tolerance": verification.tolerance(execution.plan),
         "code": keys.code_ingredients(
             "pipelines.evaluation.verification", packages=("pipelines", "stages")
         ),
@@ -230,12 +230,12 @@ def _exactness(workshop: Workshop) -> list[dict[str, Any]]:
     def find() -> dict[str, Any]:
         rows = [
             {"stage": stage, "verdict": item.verdict, "detail": comparison.describe(item)}
-            for stage, found, _ in verification.after_stages(workshop)
+            for stage, found, _ in verification.after_stages(execution)
             for item in found
         ]
         return {"rows": rows}
 
-    return list(derived.table(workshop, EXACTNESS, ingredients, find)["rows"])
+    return list(derived.table(execution, EXACTNESS, ingredients, find)["rows"])
 
 
 def _read(path: Path) -> Mapping[str, Any]:

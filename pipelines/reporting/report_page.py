@@ -46,7 +46,7 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
 
 def comparison(entries: Sequence[Entry]) -> str:
     """Return the page that puts several recipes beside each other."""
-    best = recipe_comparison.front(entries)
+    best = recipe_comparison.pareto_front(entries)
     by_rate = recipe_comparison.has_rates(entries)
     rows = [
         [

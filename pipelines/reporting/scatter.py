@@ -38,7 +38,7 @@ class Axes:
     write_across: Callable[[float], str] = "{:,.2f}".format
 
 
-def front(points: Sequence[Point], axes: Axes) -> list[Point]:
+def pareto_front(points: Sequence[Point], axes: Axes) -> list[Point]:
     """Those that no other one beats or equals in both, the best across first."""
 
     def worth(point: Point) -> float:
@@ -55,7 +55,7 @@ def figure(points: Sequence[Point], axes: Axes) -> str:
     """Return the points and their front as SVG."""
     across = _scale([point.across for point in points], LEFT, WIDTH - 180)
     up = _scale([point.up for point in points], HEIGHT - BELOW, 30)
-    best = front(points, axes)
+    best = pareto_front(points, axes)
     line = " ".join(f"{across[p.across]:.1f},{up[p.up]:.1f}" for p in best)
     parts = [
         f'<text class="head" x="{LEFT}" y="14">{escape(axes.up)}</text>',

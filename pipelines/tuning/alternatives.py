@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe.layer_patterns import is_meant
 from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of, capped_of
+from pipelines.tuning.measured_choices import best_of, capped_of
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import Subject
 
 
-def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
+def rows(execution: PlanExecution, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
     """Return a row a kernel, for every layer with a choice that a pattern matches, cheapest
     prediction first.
 
     UserError if the recipe is not built.
     """
-    check_built(workshop, resolved, pattern)
-    found = subjects.of(workshop)
+    check_built(execution, resolved, pattern)
+    found = subjects.of(execution)
     matched = [name for name in found if is_meant(pattern, name)]
-    running = subjects.running(workshop)
+    running = subjects.running(execution)
     hardware = resolved.hardware
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
     return [row for name in matched for row in _of_layer(name, found[name], running[name], trials)]
 
 
-def check_built(workshop: Workshop, resolved: Resolved, pattern: str) -> None:
+def check_built(execution: PlanExecution, resolved: Resolved, pattern: str) -> None:
     """UserError if the layers of a recipe are not known yet."""
-    if not workshop.is_current(workshop.plan.step("scheduling")):
+    if not execution.is_current(execution.plan.step("scheduling")):
         raise UserError(
             f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
             f"run: doit build {resolved.arguments()}"

@@ -13,8 +13,8 @@ from pipelines.benchmarks.loaded_program import Steps
 from pipelines.builds.stage_calls import validated
 from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.ranking import PREDICTED, Ranking
-from pipelines.tuning.snapshot import best_of, better_of
+from pipelines.tuning.measured_choices import best_of, better_of
+from pipelines.tuning.ranking import BY_PREDICTION, Ranking
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.workloads import AXES, Subject
@@ -33,13 +33,13 @@ class Candidate:
     order: str | None = None
     rows: int | None = None
     """Output rows of a row block, of the order `rows_inner`."""
-    threads: int | None = None
+    max_tasks: int | None = None
     """The most tasks that a call is split into."""
 
     @property
     def axes(self) -> dict[str, Any]:
         """What it states of the schedule, as fields of a trial."""
-        stated = {axis: getattr(self, axis) for axis in AXES}
+        stated = dict(zip(AXES, (self.order, self.rows, self.max_tasks), strict=True))
         return {axis: value for axis, value in stated.items() if value is not None}
 
     @property
@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass
-class Layer:
+class TunedWorkload:
     """A workload of the model: where it is, what may be chosen, and what was measured."""
 
     name: str
@@ -61,7 +61,7 @@ class Layer:
     """What it runs without measurements, in its predicted order."""
     hardware: Hardware
     trials: list[Trial] = field(default_factory=list)
-    ranking: Ranking = PREDICTED
+    ranking: Ranking = BY_PREDICTION
     """In which order kernels are tried."""
 
     def rank(self, by: Ranking) -> None:
@@ -166,7 +166,7 @@ class Layer:
 
 def of_trial(trial: Trial) -> Candidate:
     """What a trial tried."""
-    return Candidate(trial.kernel, trial.order, trial.rows, trial.threads)
+    return Candidate(trial.kernel, trial.order, trial.rows, trial.max_tasks)
 
 
 def candidate_name(kernel: str) -> str:
@@ -183,7 +183,7 @@ def candidate_of(subject: Subject, kernel: str) -> KernelCandidate | None:
     return next((one for one in subject.ranked() if subject.kernel(one) == name), None)
 
 
-def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
+def layers_of(steps: Steps, known: list[Trial]) -> Iterator[TunedWorkload]:
     """Yield every workload of a built recipe once, with what is known of it.
 
     Kernels are ranked by what the known trials tell of this machine.
@@ -199,4 +199,4 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
         if count := counts.pop(workload, 0):
             default = Candidate(candidate_name(kernels[name]), orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
-            yield Layer(name, count, subject, default, hardware, trials, learned)
+            yield TunedWorkload(name, count, subject, default, hardware, trials, learned)

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.builds import stage_calls
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import MEASUREMENTS, Step
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.store.items import Memo
-from pipelines.tuning.snapshot import Snapshot
+from pipelines.tuning.measured_choices import MeasuredChoices
 
 
 class DryBuild:
     """A built recipe whose choices are replaced: what depends on them is made anew, in memory."""
 
-    def __init__(self, built: Workshop, choices: Mapping[str, Any]) -> None:
-        self.plan = replace(built.plan, snapshot=Snapshot(stated=choices))
+    def __init__(self, built: PlanExecution, choices: Mapping[str, Any]) -> None:
+        self.plan = replace(built.plan, measured_choices=MeasuredChoices(stated=choices))
         self._built = built
-        self._changed = Workshop(self.plan, built.store)
+        self._changed = PlanExecution(self.plan, built.store)
         self._made: dict[str, Any] = {}
 
     def memo(self, step: Step) -> Memo:

@@ -21,7 +21,7 @@ from pipelines.errors import UserError, shown
 from pipelines.output import printed_tables
 from pipelines.tuning import ledger, ranking
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.ranking import PREDICTED, Ranking
+from pipelines.tuning.ranking import BY_PREDICTION, Ranking
 
 NEAR = 1.02
 """Of the best kernel's time: what is near enough."""
@@ -82,7 +82,7 @@ def _recipes(trials: Iterable[Trial]) -> dict[str, list[Layer]]:
 
 
 def _predicted(layers: Sequence[Layer]) -> list[Layer]:
-    return [sorted(layer, key=partial(_score, PREDICTED)) for layer in layers]
+    return [sorted(layer, key=partial(_score, BY_PREDICTION)) for layer in layers]
 
 
 def _learned(layers: Sequence[Layer], known: Sequence[Trial]) -> list[Layer]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.errors import UserError, shown
 from pipelines.machine import EMULATED, is_here, processor
@@ -42,7 +42,7 @@ class Trial(BaseModel):
     Or, `on_threads`, with the same kernel and order whose tasks are not limited.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
     machine: Machine
     workloads: tuple[str, ...]
@@ -52,7 +52,7 @@ class Trial(BaseModel):
     """The order of work items; None is the predicted one."""
     rows: int | None = None
     """Output rows of a row block; None is all of them, or one, as the order says."""
-    threads: int | None = None
+    max_tasks: int | None = Field(default=None, alias="threads")
     """The most tasks that a call is split into; None is as many as it can use."""
     on_threads: int | None = None
     """Threads that ran both kernels; None is one."""
@@ -77,7 +77,7 @@ class Trial(BaseModel):
     def schedule(self) -> str:
         """What of the schedule was chosen, as people read it: empty if nothing was."""
         rows = f"{self.rows} rows" if self.rows is not None else ""
-        tasks = f"{self.threads} tasks at most" if self.threads is not None else ""
+        tasks = f"{self.max_tasks} tasks at most" if self.max_tasks is not None else ""
         return " ".join(part for part in (self.order, rows, tasks) if part)
 
 

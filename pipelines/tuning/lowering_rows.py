@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.recipe.layer_patterns import matching
 from pipelines.recipe.resolved import Resolved
 from pipelines.tuning.alternatives import check_built
@@ -11,19 +11,19 @@ from stages.packaging.emitting.composite import Layer
 from stages.packaging.lowering import described
 
 
-def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, str]]:
+def rows(execution: PlanExecution, resolved: Resolved, pattern: str) -> list[dict[str, str]]:
     """Return, for every layer that a pattern matches, the row and the parts that it takes.
 
     UserError if the recipe is not built, or no layer matches.
     """
-    check_built(workshop, resolved, pattern)
-    plan = workshop.plan
-    schedules = workshop.load(plan.step("scheduling"))
+    check_built(execution, resolved, pattern)
+    plan = execution.plan
+    schedules = execution.load(plan.step("scheduling"))
     layers = {
         str(binding.var.name): Layer(
             function, schedules[str(binding.value.op.name_hint)], resolved.hardware
         )
-        for binding, function in calls_of(workshop.load(plan.step("bitpacking")))
+        for binding, function in calls_of(execution.load(plan.step("bitpacking")))
     }
     matched = matching(pattern, list(layers), "layer")
     return [{"layer": name, **described(layers[name])} for name in matched]

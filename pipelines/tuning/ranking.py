@@ -71,7 +71,7 @@ class Ranking:
         return math.log(predicted) + sum(corrections)
 
 
-PREDICTED = Ranking()
+BY_PREDICTION = Ranking()
 """By predicted cycles alone."""
 
 
@@ -101,7 +101,7 @@ def fit(trials: Iterable[Trial]) -> Ranking:
     rows = {layer: [_differences(trial) for trial in found] for layer, found in layers.items()}
     names = sorted({name for found in rows.values() for row in found for name in row})
     if not names:
-        return PREDICTED
+        return BY_PREDICTION
     column = {name: at for at, name in enumerate(names)}
     normal, told = PENALTY * np.eye(len(names)), np.zeros(len(names))
     for layer, found in layers.items():
@@ -131,7 +131,7 @@ def _wrong(layer: Sequence[Trial]) -> tuple[Array, Array]:
 
 def is_sample(trial: Trial) -> bool:
     """Whether a trial tells of a kernel alone what it took and what was predicted."""
-    stated = trial.order, trial.rows, trial.threads, trial.on_threads
+    stated = trial.order, trial.rows, trial.max_tasks, trial.on_threads
     is_known = trial.ratio is not None and trial.predicted is not None
     return is_known and stated == (None,) * len(stated)
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from hw.profile import Hardware
 from pipelines.benchmarks.loaded_program import Steps
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.remote import board_programs
-from pipelines.remote.kernel_sides import Side, sides
+from pipelines.remote.runnable_layers import RunnableLayer, runnable_layers
 from pipelines.store import keys
 from pipelines.tuning import subjects
-from pipelines.tuning.candidates import Candidate, Layer, candidate_name
+from pipelines.tuning.candidates import Candidate, TunedWorkload, candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from stages.packaging.program_builder import program_of
 
@@ -58,11 +58,11 @@ class KernelLibrary:
 class Prepared:
     """One candidate of one layer, beside the kernel that was predicted to be best."""
 
-    layer: Layer
+    layer: TunedWorkload
     candidate: Candidate
-    base: Side
+    base: RunnableLayer
     """What it is timed beside."""
-    side: Side
+    side: RunnableLayer
     library: KernelLibrary
     threads: int = 1
     """On which both are timed."""
@@ -71,20 +71,20 @@ class Prepared:
 class Preparing:
     """What is made ready for the trials of one built recipe; TVM works in one thread alone."""
 
-    def __init__(self, base: Workshop, hardware: Hardware) -> None:
+    def __init__(self, base: PlanExecution, hardware: Hardware) -> None:
         self.base, self.hardware = base, hardware
         golden = base.load(base.plan.step("golden"))
         self.inputs: dict[str, Array] = {name: array[0] for name, array in golden.inputs.items()}
-        self._base: tuple[dict[str, Side], Mapping[str, bytes]] | None = None
+        self._base: tuple[dict[str, RunnableLayer], Mapping[str, bytes]] | None = None
 
-    def base_sides(self) -> tuple[dict[str, Side], Mapping[str, bytes]]:
+    def base_sides(self) -> tuple[dict[str, RunnableLayer], Mapping[str, bytes]]:
         """The sides of all layers as predicted, and the objects that have their kernels."""
         if self._base is None:
             self._base = self._sides(self.base)
         return self._base
 
     def trial(
-        self, wanted: Mapping[str, tuple[Layer, Candidate]], threads: int = 1
+        self, wanted: Mapping[str, tuple[TunedWorkload, Candidate]], threads: int = 1
     ) -> list[Prepared | str]:
         """Return, for each layer, its candidate made ready, or why it cannot be.
 
@@ -110,7 +110,7 @@ class Preparing:
             for name, (layer, candidate) in wanted.items()
         ]
 
-    def _dry_build(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> DryBuild:
+    def _dry_build(self, wanted: Mapping[str, tuple[TunedWorkload, Candidate]]) -> DryBuild:
         choices = {
             workload.name: candidate.choice
             for layer, candidate in wanted.values()
@@ -118,7 +118,7 @@ class Preparing:
         }
         return DryBuild(self.base, choices)
 
-    def _sides(self, steps: Steps) -> tuple[dict[str, Side], Mapping[str, bytes]]:
+    def _sides(self, steps: Steps) -> tuple[dict[str, RunnableLayer], Mapping[str, bytes]]:
         plan = steps.plan
         model = steps.load(plan.step("bitpacking"))
         bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "scheduling"))
@@ -127,4 +127,4 @@ class Preparing:
         )
         layers = [call.layer for call in made.calls]
         near = 1024 * self.hardware.l2_kib
-        return sides(made, model, self.inputs, near, layers), made.objects
+        return runnable_layers(made, model, self.inputs, near, layers), made.objects

@@ -10,9 +10,9 @@ import numpy as np
 from pipelines.evaluation import comparison
 from pipelines.remote.deployment import BoardError
 from pipelines.remote.dialogue import FaultError
-from pipelines.remote.kernel_sides import Side
+from pipelines.remote.runnable_layers import RunnableLayer
 from pipelines.remote.runner_session import Session
-from pipelines.remote.timed_turns import Timing, timed
+from pipelines.remote.timed_turns import TurnLengths, timed
 from pipelines.remote.worker_pool import Failed
 from pipelines.tuning.trial_libraries import Prepared
 from stages.dialect.float_linear import departure
@@ -30,7 +30,7 @@ class Times:
     ratio: float
 
 
-def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed:
+def measure(session: Session, trial: Prepared, timing: TurnLengths) -> Times | Failed:
     """Do a trial on a board."""
     session.load(trial.library)
     session.keep({*trial.base.blobs, *trial.side.blobs})
@@ -64,7 +64,7 @@ def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed
     )
 
 
-def checked(session: Session, number: int, side: Side, tolerance: float | None) -> str:
+def checked(session: Session, number: int, side: RunnableLayer, tolerance: float | None) -> str:
     """Run a side once; return what is wrong with its outputs, or nothing.
 
     Sums of floats may come out otherwise in another order, so that outputs are compared by value.
@@ -84,12 +84,12 @@ def checked(session: Session, number: int, side: Side, tolerance: float | None) 
 
 def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
-    methods = {kernel.algorithm for kernel in trial.layer.subject.candidates}
-    if "macf16" in methods:
+    algorithms = {kernel.algorithm for kernel in trial.layer.subject.candidates}
+    if "macf16" in algorithms:
         return max(comparison.CLOSE, departure(1))
-    if "macbf16" in methods:
+    if "macbf16" in algorithms:
         return comparison.CLOSE_OF_BFLOAT16
-    return comparison.CLOSE if "macf32" in methods else None
+    return comparison.CLOSE if "macf32" in algorithms else None
 
 
 def _is_close(given: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance: float) -> bool:

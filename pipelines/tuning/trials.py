@@ -17,19 +17,19 @@ from functools import partial
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.remote.board_addresses import LOCAL, Board
 from pipelines.remote.runner_session import Session, Told
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Transport, transport
 from pipelines.remote.worker_pool import WAITS, Failed, WorkerPool
 from pipelines.tuning import finished_trials, ledger, ranking
-from pipelines.tuning.candidates import Candidate, Layer, layers_of
+from pipelines.tuning.candidates import Candidate, TunedWorkload, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
-from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
+from pipelines.tuning.measured_choices import NONE_MEASURED, best_of, better_of
 from pipelines.tuning.trial_libraries import Prepared, Preparing
 from pipelines.tuning.trial_timing import Times, measure
 
@@ -45,7 +45,7 @@ class Group:
 
     machine: Machine
     sessions: list[tuple[Transport, Session]]
-    layers: list[Layer]
+    layers: list[TunedWorkload]
 
     def gain(self) -> float:
         """Time of all chosen kernels with what was measured / as predicted."""
@@ -71,7 +71,7 @@ class Tuner:
         hardware: Hardware,
         told: Told,
         boards: Sequence[Transport] = (),
-        timing: Timing = Timing(),  # noqa: B008 - it is immutable
+        timing: TurnLengths = TurnLengths(),  # noqa: B008 - it is immutable
         waits: Sequence[float] = WAITS,
         shown: Told = lambda _: None,
     ) -> None:
@@ -87,7 +87,7 @@ class Tuner:
         self.shown = shown
         self._connect = partial(_session, hardware=hardware)
         sessions = self._sessions(boards)
-        self.base = Workshop(replace(plan, snapshot=PREDICTED))
+        self.base = PlanExecution(replace(plan, measured_choices=NONE_MEASURED))
         self.base.produce(self.base.plan.step("packaging"))
         self.preparing = Preparing(self.base, hardware)
         self.groups = list(self._grouped(sessions))
@@ -185,20 +185,20 @@ class Tuner:
         trying.finish()
 
     def record(
-        self, group: Group, layer: Layer, candidate: Candidate, threads: int = 1, **found: Any
+        self, group: Group, layer: TunedWorkload, tried: Candidate, threads: int = 1, **found: Any
     ) -> None:
         """Keep how a trial came out on so many threads."""
         trial = Trial(
             machine=group.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
-            kernel=candidate.kernel,
-            against=layer.default.kernel if threads == 1 else candidate.kernel,
+            kernel=tried.kernel,
+            against=layer.default.kernel if threads == 1 else tried.kernel,
             on_threads=None if threads == 1 else threads,
-            predicted=layer.predicted(candidate),
+            predicted=layer.predicted(tried),
             recipe=self.base.plan.recipe,
             layer=layer.name,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
-            **candidate.axes,
+            **tried.axes,
             **found,
         )
         ledger.append([trial])
@@ -263,7 +263,7 @@ class _Trying:
                 self._keep(*tried, **found)
 
     def _keep(
-        self, layer: Layer, candidate: Candidate, title: str, threads: int, **found: Any
+        self, layer: TunedWorkload, candidate: Candidate, title: str, threads: int, **found: Any
     ) -> None:
         self.tuner.record(self.group, layer, candidate, threads, **found)
         self._count(title, "failed" in found)

@@ -14,9 +14,9 @@ from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.graph.simplify_graph import SimplifyGraph
 from stages.kinds import Model
 from stages.options import QuantizeOptions
-from stages.quantizing.check import check
 from stages.quantizing.fit_matrix_products import FitMatrixProducts
 from stages.quantizing.fuse_byte_functions import FuseByteFunctions
+from stages.quantizing.integer_sources_check import check
 from stages.quantizing.lift_rows import LiftRows
 from stages.quantizing.move_channels_last import MoveChannelsLast
 from stages.quantizing.negate_falling_channels import NegateFallingChannels

@@ -27,8 +27,10 @@ def _by_function(recipe: Path) -> str:
     from pipelines.errors import UserError
     from stages.errors import StageError
 
+    # The commit to compare with may call it by its earlier name.
+    build_package = getattr(extra_builds, "build_package", None) or vars(extra_builds)["published"]
     try:
-        extra_builds.published(recipe)
+        build_package(recipe)
     except (StageError, UserError) as error:
         return str(error)
     return ""

@@ -95,7 +95,7 @@ def executor(*, source, options=None, also=()):
 
 
 def golden(*, source, options):
-    """Run the oracle."""
+    """Execute the source."""
     ran("golden")
     x = np.arange(options.samples * 6, dtype=np.float32).reshape(options.samples, 2, 3)
     return Golden({"x": x}, {"y": x + len(source)})

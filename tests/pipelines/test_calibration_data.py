@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.builds import plan, publication
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.evaluation import verification
 from pipelines.evaluation.calibration_data import Data
@@ -51,11 +51,11 @@ def test_every_stage_equals_the_calibrated_model(
     path = folder / f"r{len(quantization)}.yaml"
     path.write_text(RECIPE.format(more=", method: mse", quantization=quantization))
     made = plan.of(load.load_recipe(str(path)))
-    workshop = Workshop(made, Store(tmp_path / "artifacts"))
-    found = {name: items for name, items, _ in verification.after_stages(workshop)}
+    execution = PlanExecution(made, Store(tmp_path / "artifacts"))
+    found = {name: items for name, items, _ in verification.after_stages(execution)}
     assert next(iter(found)) == "calibrating"
     assert {item.verdict for items in found.values() for item in items} == {"exact"}
-    assert f"{made.recipe}.h" in workshop.load(publication.last(made))
+    assert f"{made.recipe}.h" in execution.load(publication.package_step(made))
 
 
 def test_the_seed_alone_decides_which_samples_are_used(folder: Path) -> None:

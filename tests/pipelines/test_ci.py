@@ -93,7 +93,7 @@ def test_recipes_by_name_pattern_and_path() -> None:
 
 
 def test_junit_holds_whatever_a_build_writes() -> None:
-    odd = ci_builds.told(
+    odd = ci_builds.parse_output(
         "ci/a", "rpi3", 1.0, "verifying  skipped   \x1b[31mno\x00 \ud800\N{BELL}\n"
     )
     died = ci_builds.Built("ci/b", None, "failed", None, "<&>", 1, 0.5, "]]> & \x07")

@@ -192,7 +192,7 @@ def test_check_runs_every_step_and_names_what_failed(
         check.run(variables=Variables({}, {}))
 
 
-def test_check_ends_with_the_dearest_tests(
+def test_check_ends_with_the_slowest_tests(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     tests = ("def test_quick():\n    pass\n", "def test_dear():\n    time.sleep(0.3)\n")
@@ -202,7 +202,7 @@ def test_check_ends_with_the_dearest_tests(
     monkeypatch.setattr(check, "STEPS", (step,))
     check.run(variables=Variables({"json": str(tmp_path / "result.json")}, {}))
     out, _ = capfd.readouterr()
-    assert re.findall(r"::(test_\w+)$", out.split("dearest tests")[1], re.MULTILINE) == [
+    assert re.findall(r"::(test_\w+)$", out.split("slowest tests")[1], re.MULTILINE) == [
         "test_dear",
         "test_quick",
     ]

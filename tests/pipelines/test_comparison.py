@@ -116,7 +116,7 @@ def test_verify_names_the_stage_that_departs_first(
 
     fake = SimpleNamespace(interpret=SimpleNamespace(run=interpret))
     monkeypatch.setitem(sys.modules, "stages.graph", fake)
-    monkeypatch.setattr(verify, "Workshop", lambda plan: _Workshop())
+    monkeypatch.setattr(verify, "PlanExecution", lambda plan: _Workshop())
     monkeypatch.setattr(opened_package, "is_native", lambda plan: False)
     monkeypatch.setattr(
         opened_package, "opened", raising(opened_package.UnavailableError("no emulator"))

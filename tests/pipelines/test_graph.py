@@ -27,8 +27,8 @@ def test_list_imports_neither_tvm_nor_numpy() -> None:
         "from doit.doit_cmd import DoitMain\n"
         "from doit.cmd_base import get_loader\n"
         "sys.argv = ['doit', 'list']\n"
-        "from pipelines import front\n"
-        "list(front.open_session(['list', 'recipe=resnet18_a2w1_rpi3']).tasks())\n"
+        "from pipelines import command_line\n"
+        "list(command_line.open_session(['list', 'recipe=resnet18_a2w1_rpi3']).tasks())\n"
         "print([name for name in ('tvm', 'onnx', 'numpy', 'rich') if name in sys.modules])\n"
     )
     done = subprocess.run(
@@ -156,10 +156,10 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["front", "doit_tasks"])
+@pytest.mark.parametrize("file", ["command_line", "doit_tasks"])
 def test_a_fault_of_ours_before_any_task_ends_alike(clone: Clone, file: str) -> None:
     """In reading the command line, or in making tasks."""
-    name = {"front": "open_session", "doit_tasks": "tasks"}[file]
+    name = {"command_line": "open_session", "doit_tasks": "tasks"}[file]
     with (clone.root / f"pipelines/{file}.py").open("a") as text:
         text.write(f"\n\ndef {name}(*_):\n    raise RuntimeError('a bug')\n")
     _, err = clone.doit("build", "recipe=toy", expect=2)
@@ -187,7 +187,7 @@ def test_an_old_python_gets_one_sentence(clone: Clone) -> None:
 
 
 def test_a_missing_dependency_gets_one_sentence(clone: Clone) -> None:
-    clone.edit("pipelines/front.py", "import os", "import os\nimport not_installed")
+    clone.edit("pipelines/command_line.py", "import os", "import os\nimport not_installed")
     _, err = clone.doit("list", expect=3)
     expected = "the Python package 'not_installed' is not installed here; run: pip install -e ."
     assert err == f"ERROR: {expected}\n"

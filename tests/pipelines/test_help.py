@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from pipelines import command_words, front, help, hints, menu
+from pipelines import command_line, command_words, help, hints, menu
 from pipelines.documents import fields
 from pipelines.recipe import load
 from pipelines.recipe.overrides import parse
@@ -25,7 +25,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 def test_alone_it_says_where_to_begin(clone: Clone) -> None:
     out, err = clone.doit()
-    assert err == "" and out == f"{help.front()}\n"
+    assert err == "" and out == f"{help.start_page()}\n"
     lines = out.splitlines()
     assert len(lines) <= SCREEN and max(map(len, lines)) <= WIDTH
     assert lines[0].startswith("bitkiln turns a quantized neural network into a C library")
@@ -66,8 +66,8 @@ def test_examples_are_accepted_and_variables_are_explained(command: menu.Command
     for line in command.examples:
         argv = shlex.split(line)
         assert argv[0] == command.name
-        hints.check(argv, front.VARIABLES)
-        variables = parse(argv, front.VARIABLES)
+        hints.check(argv, command_line.VARIABLES)
+        variables = parse(argv, command_line.VARIABLES)
         command_words.check(command_words.named(argv), variables)
         if variables.recipe is not None:
             load.load_recipe(variables.recipe, variables.fields)

@@ -41,7 +41,7 @@ def grouped(added: int = 1) -> Model:
     return build.model([back], ["d"])
 
 
-def compared(*models: Model, pattern: str = ALL) -> list[layerwise.Layer]:
+def compared(*models: Model, pattern: str = ALL) -> list[layerwise.ComparedLayer]:
     return found(*models, pattern=pattern).layers
 
 
@@ -56,14 +56,14 @@ def found(*models: Model, pattern: str = ALL) -> layerwise.Found:
         for name in artifacts
         if name != "golden"
     ]
-    workshop: Any = SimpleNamespace(
+    execution: Any = SimpleNamespace(
         plan=SimpleNamespace(steps=steps, step=lambda name: SimpleNamespace(name=name)),
         load=lambda step: artifacts[step.name],
     )
-    return layerwise.by_layer(workshop, pattern)
+    return layerwise.by_layer(execution, pattern)
 
 
-def verdicts(rows: list[layerwise.Layer], stage: str) -> dict[str, str]:
+def verdicts(rows: list[layerwise.ComparedLayer], stage: str) -> dict[str, str]:
     return {row.layer: row.verdict for row in rows if row.stage == stage}
 
 

@@ -22,14 +22,15 @@ import resource, sys
 from pathlib import Path
 from pipelines.builds import plan
 from pipelines.recipe import load
-from pipelines.builds.publication import last
-from pipelines.builds.execution import Workshop
+from pipelines.builds.publication import package_step
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.store.store import Store
 
 recipe = Path(sys.argv[1])
-workshop = Workshop(plan.of(load.load_recipe(str(recipe))), Store(recipe.with_suffix(".store")))
-files = workshop.content(last(workshop.plan))
-workshop.store.publish(files, recipe.with_suffix(".package"))
+made = plan.of(load.load_recipe(str(recipe)))
+execution = PlanExecution(made, Store(recipe.with_suffix(".store")))
+files = execution.content(package_step(execution.plan))
+execution.store.publish(files, recipe.with_suffix(".package"))
 print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

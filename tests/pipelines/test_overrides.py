@@ -199,7 +199,7 @@ def test_any_text_is_a_variable_or_an_error_or_not_ours(argument: str) -> None:
 
 
 def test_no_variable_of_a_command_hides_a_field_of_recipes() -> None:
-    from pipelines.front import VARIABLES
+    from pipelines.command_line import VARIABLES
     from pipelines.recipe.recipe import Recipe
 
     assert not set(VARIABLES) & set(Recipe.model_fields)

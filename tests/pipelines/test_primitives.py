@@ -16,7 +16,7 @@ import pytest
 from hw.profile import Hardware
 from pipelines.benchmarks import primitives
 from pipelines.benchmarks.peaks import linked
-from pipelines.benchmarks.primitives import PRIMITIVES, REPEATED, RUNS, Layer, loops
+from pipelines.benchmarks.primitives import PRIMITIVES, REPEATED, RUNS, ConvolutionShape, loops
 from stages.codegen import compile_object
 from tests.pipelines.fake_clone import doit
 from tests.targets import AVX2, SSE2, skip_unless_runnable
@@ -30,7 +30,7 @@ BITS = "layers=[{match: layer1.0.conv1, algorithm: bitserial}]"
 @pytest.mark.parametrize("steps", range(len(PRIMITIVES)))
 def test_loops_count_the_bits_that_both_have(steps: int, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    layer = Layer((2, 3), (2, 1), (70, 24), (3, 10), (2, 1))
+    layer = ConvolutionShape((2, 3), (2, 1), (70, 24), (3, 10), (2, 1))
     rng = np.random.default_rng(steps)
     data = rng.integers(0, 1 << 32, (2, *layer.size, layer.words), np.uint32)
     weights = rng.integers(0, 1 << 32, (1, 2, 3, layer.words, 24), np.uint32)
@@ -62,7 +62,7 @@ def test_loops_and_the_package_are_timed_alike(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(primitives, "loops", lambda *_: None)
     monkeypatch.setattr(primitives, "linked", lambda _: Entries())
     monkeypatch.setattr("stages.codegen.compile_object", lambda *_: b"")
-    layer = Layer((1, 1), (1, 1), (32, 16), (4, 4), (1, 1))
+    layer = ConvolutionShape((1, 1), (1, 1), (32, 16), (4, 4), (1, 1))
     found = primitives.times(layer, SSE2, cast(Any, program), "conv", 2)
     assert list(found) == [*PRIMITIVES, "+ 2 threads", "the package's kernel"]
     each = RUNS * REPEATED

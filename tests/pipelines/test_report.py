@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import load
 from pipelines.reporting.accuracy_files import LayerCost, LayerCosts, rates, read
 from pipelines.reporting.drawings import short
-from pipelines.reporting.recipe_comparison import Entry, figure, front
+from pipelines.reporting.recipe_comparison import Entry, figure, pareto_front
 from pipelines.reporting.report_facts import gather
 from pipelines.reporting.report_page import comparison, page
 from tests.pipelines.fake_clone import ROOT, doit
@@ -96,7 +96,7 @@ def _looked_at(file: Path, folder: Path) -> None:
 def test_names_of_a_model_are_no_markup() -> None:
     resolved = load.load_recipe(RECIPE)
     made = plan.of(resolved)
-    Workshop(made).produce(made.step("packaging"))
+    PlanExecution(made).produce(made.step("packaging"))
     facts = gather(made, resolved, None)
     # conv2 is the largest: it reads 32 channels of 8x8 and gives as many, in float32.
     assert facts.float_arena == 4 * (32 + 32) * 8 * 8 and facts.errors is None
@@ -129,12 +129,12 @@ def test_who_is_on_the_front() -> None:
     """Nobody who is slower and no better, whatever the order in which they are named."""
     slow, fast, beaten = entry("slow", 9, 1, 0.9), entry("fast", 1, 5, 0.5), entry("b", 9, 6, 0.4)
     for order in itertools.permutations([slow, fast, beaten]):
-        assert front(order) == [fast, slow]
+        assert pareto_front(order) == [fast, slow]
     # Without rates of all of them it is memory that counts.
     some = [replace(each, rate=None) if each is fast else each for each in (slow, fast, beaten)]
-    assert [each.name for each in front(some)] == ["fast", "slow"]
+    assert [each.name for each in pareto_front(some)] == ["fast", "slow"]
     alike = [entry("one", 2, 2, 0.5), entry("two", 2, 2, 0.5)]
-    assert front(alike) == alike[:1]
+    assert pareto_front(alike) == alike[:1]
     ElementTree.fromstring(figure(alike))
     text = comparison([slow, fast, beaten])
     assert not Page(text).open and text.count('class="best"') == 2

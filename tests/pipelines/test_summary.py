@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.builds import plan, summary, work_count
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.recipe import load
 from tests.pipelines.fake_clone import ROOT, doit
 
@@ -23,9 +23,9 @@ def test_work_of_a_true_network(tmp_path: Path) -> None:
     found = work_count.work(made)
     again = doit("build", f"recipe={RECIPE}")
     assert again.stdout.partition("\n\n")[2] == done.stdout.partition("\n\n")[2] != ""
-    workshop = Workshop(made)
+    execution = PlanExecution(made)
     sums = {"conv1": 27 * 64 * 16**2, "3x3": 2 * 9 * 64**2 * 8**2, "1x1": 64**2 * 8**2, "fc": 640}
-    assert found["macs"] == work_count.macs(workshop) == sum(sums.values())
+    assert found["macs"] == work_count.macs(execution) == sum(sums.values())
     target = tmp_path / "rows.json"
     assert doit("show", f"recipe={RECIPE}", "layer=all", f"json={target}").returncode == 0
     rows = json.loads(target.read_text())["kernels"]

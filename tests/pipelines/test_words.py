@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import command_words, front, menu
+from pipelines import command_line, command_words, menu
 from pipelines.errors import UserError
 from pipelines.recipe.overrides import parse
 from tests.pipelines.fake_clone import ROOT, Clone, tree
@@ -24,7 +24,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 def refused(*argv: str) -> str:
     with pytest.raises(UserError) as caught:
-        command_words.check(command_words.named(argv), parse(argv, front.VARIABLES))
+        command_words.check(command_words.named(argv), parse(argv, command_line.VARIABLES))
     return str(caught.value)
 
 
@@ -68,7 +68,7 @@ def test_what_any_of_the_commands_heeds_is_accepted() -> None:
         ["bench", "recipe=x", "grow=all", "repeat=2", "threads=1"],
         ["conformance", "a", "samples=3"],
     ):
-        command_words.check(command_words.named(argv), parse(argv, front.VARIABLES))
+        command_words.check(command_words.named(argv), parse(argv, command_line.VARIABLES))
 
 
 @pytest.mark.parametrize("command", menu.COMMANDS, ids=lambda command: command.name)

@@ -14,7 +14,7 @@ from stages.importing.importer import Results, converted
 from stages.importing.relax_builder import Value
 from stages.importing.tflite import (
     broadcast_arithmetic,
-    comparison,
+    comparison_operators,
     float_functions,
     float_layers,
     integer_layers,
@@ -46,7 +46,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **softmaxes.CONVERTERS,
     **unary_functions.CONVERTERS,
     **reduce_operators.CONVERTERS,
-    **comparison.CONVERTERS,
+    **comparison_operators.CONVERTERS,
     **resize_operators.CONVERTERS,
     **space_to_batch.CONVERTERS,
     **larq.CONVERTERS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stages.packaging.c_source.kernel_calls import is_single_threaded
-from stages.packaging.c_source.layer_times import TOGETHER
+from stages.packaging.c_source.layer_timer import TOGETHER
 from stages.packaging.program.arena import Arena
 from stages.packaging.program.kernel_program import Call, Program
 

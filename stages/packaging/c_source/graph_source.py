@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.profile import Hardware
-from stages.packaging.c_source import batch_runs, features, kernel_calls, layer_times
+from stages.packaging.c_source import batch_runs, features, kernel_calls, layer_timer
 from stages.packaging.c_source.kernel_calls import comment
 from stages.packaging.program.arena import Arena
 from stages.packaging.program.kernel_program import Program, TensorSpec
@@ -55,7 +55,7 @@ def graph_source(
             *batch_runs.functions(program, arena, profile),
             "",
             *_package(program, arena, profile),
-            *(["", *layer_times.functions(program)] if profile else []),
+            *(["", *layer_timer.functions(program)] if profile else []),
             "",
             *_tensor_sizes("input", program.inputs),
             "",
@@ -84,7 +84,7 @@ def _context(program: Program, profile: bool) -> list[str]:
         f"    uint8_t *out[{len(program.outputs)}];",
         *(["    int tiles; /* whether kernels may use them */"] if program.uses_tiles else []),
         *batch_runs.members(program),
-        *(layer_times.members() if profile else []),
+        *(layer_timer.members() if profile else []),
         "};",
     ]
 

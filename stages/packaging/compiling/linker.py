@@ -14,7 +14,7 @@ from pathlib import Path
 from hw.profile import Hardware
 from stages.errors import StageError
 from stages.packaging.c_source.graph_source import PUBLIC
-from stages.packaging.c_source.layer_times import PUBLIC as PUBLIC_TIMES
+from stages.packaging.c_source.layer_timer import PUBLIC as PUBLIC_TIMES
 from stages.packaging.compiling.object_file import ObjectFile
 from stages.packaging.program.packed_constants import CONSTANTS, constants_source
 

@@ -10,8 +10,8 @@ import pytest
 
 from hw import host
 from pipelines.benchmarks import engines
+from pipelines.benchmarks.contestants import FAR_OFF
 from pipelines.benchmarks.qdq_pairs import NoTwinError
-from pipelines.benchmarks.sides import FAR_OFF
 from pipelines.benchmarks.variants import Variant
 from stages import importing
 from stages.graph import interpret

@@ -39,7 +39,7 @@ def test_what_is_unsaid_is_safe(load: object) -> None:
 FAULTS = {
     "remote: s3://b/f\n": "cache.yaml:1:1: trust: names no public key; what nobody signed is read "
     "only with `trust: unsigned`, because `verify` runs what it brings",
-    "remote: ftp://b\ntrust: unsigned\n": "cache.yaml:1:9: remote: is no URL of a remote store; "
+    "remote: ftp://b\ntrust: unsigned\n": "cache.yaml:1:9: remote: is no URL of a shared store; "
     "accepted: file:///folder, https://host/folder, http://host/folder, s3://bucket/folder",
     GOOD + "limt: 3 GiB\n": "cache.yaml:3:1: limt: unknown field; did you mean 'limit'?",
     GOOD + "limit: 3 gigs\n": "cache.yaml:3:8: limit: '3 gigs' is no size; write it as 20 GiB or "

@@ -12,10 +12,10 @@ pytest.importorskip("distributed", reason="no distributed: pip install -e '.[clu
 pytest.importorskip("fsspec", reason="no fsspec: no store can be shared")
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
-from pipelines.builds import ci_builds, execution, plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds import ci_builds, plan, plan_execution
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.caching.remote import Remote
-from pipelines.cluster import cluster, likeness, many_recipes, membership, orders, worker
+from pipelines.cluster import build_environment, cluster, many_recipes, membership, orders, worker
 from pipelines.cluster.cluster import Cluster, unmeasured
 from pipelines.cluster.outcome import Outcome
 from pipelines.errors import UserError
@@ -29,7 +29,7 @@ def test_workers_whose_results_would_not_arrive(
 ) -> None:
     key, _ = new_key(tmp_path)
     here, apart = (remote_of(tmp_path / name, key) for name in ("here", "apart"))
-    monkeypatch.setattr(execution, "STORE", Store(tmp_path / "store"))
+    monkeypatch.setattr(plan_execution, "STORE", Store(tmp_path / "store"))
     host = SimpleNamespace(name="w")
     reader = Remote(here.settings.model_copy(update={"write": False}))
     for shared, says in (
@@ -38,17 +38,24 @@ def test_workers_whose_results_would_not_arrive(
         (reader, "w at tcp://w: does not write to its shared store: its cache file needs `sign:"),
         (None, "w at tcp://w: has no shared store: name its cache file by BITKILN_CACHE"),
     ):
-        monkeypatch.setattr(execution, "shared", lambda shared=shared: shared)
+        monkeypatch.setattr(plan_execution, "shared", lambda shared=shared: shared)
         found = worker.describe("1", host)
         assert membership.fault("tcp://w", found, "1", here).startswith(says)
         assert bool(says) == bool(membership.fault("tcp://w", found, "1", here))
         worker.forget("1", host)
     with monkeypatch.context() as patched:
-        patched.setattr(likeness, "now", lambda: {**likeness.at_start(), "stages/a.py": "edited"})
+        patched.setattr(
+            build_environment,
+            "now",
+            lambda: {**build_environment.at_start(), "stages/a.py": "edited"},
+        )
         edited = worker.describe("1", host)
         assert "its code changed: start it again" in membership.fault("tcp://w", edited, "1", here)
-    unlike = {**worker.describe("2", host), "likeness": {**likeness.at_start(), "numpy": "1.0"}}
-    assert "differs in numpy 1.0 (here " in membership.fault("tcp://w", unlike, "2", here)
+    other = {
+        **worker.describe("2", host),
+        "likeness": {**build_environment.at_start(), "numpy": "1.0"},
+    }
+    assert "differs in numpy 1.0 (here " in membership.fault("tcp://w", other, "2", here)
     stopped = ModuleNotFoundError("No module named 'pipelines'")
     assert "is bitkiln there?" in membership.fault("tcp://w", stopped, "2", here)
 
@@ -68,20 +75,20 @@ def test_an_order_says_all_that_decides_an_artifact_and_no_more(
     arrived = tmp_path / "arrived"
     monkeypatch.setattr(orders, "_fetched", lambda key: arrived / key)
     for step in given.steps:
-        order = orders.order(given, step, "alike")
+        order = orders.order(given, step, "digest")
         for key, files in order.files.items():
             (arrived / key).mkdir(parents=True, exist_ok=True)
             for name, path in files.items():
                 (arrived / key / name).write_bytes(path.read_bytes())
-        assert orders.told(order.text) == (step.name, "alike")
+        assert orders.step_and_digest_of(order.text) == (step.name, "digest")
         there, same = orders.plan_of(order.text)
-        assert Workshop(there).ingredients(same) == Workshop(given).ingredients(step)
+        assert PlanExecution(there).ingredients(same) == PlanExecution(given).ingredients(step)
         assert str(tmp_path) not in order.text, "an order is the same wherever its files lie"
 
 
 def test_recipes_share_the_orders_that_are_alike() -> None:
     plans = [plan.of(load_recipe(name)) for name in ("resnet8_int8_rpi3", "resnet8_int8_host")]
-    keys = [{orders.order(p, p.steps[i], "alike").key for p in plans} for i in (0, -1)]
+    keys = [{orders.order(p, p.steps[i], "digest").key for p in plans} for i in (0, -1)]
     assert [len(each) for each in keys] == [1, 2]
     assert len({orders.order(plans[0], plans[0].steps[0], each).key for each in "ab"}) == 2
 
@@ -126,7 +133,9 @@ def test_a_recipe_that_deaths_are_blamed_on_is_tried_by_itself(
 
     monkeypatch.setattr(cluster, "of", lambda *given: Stub())
     monkeypatch.setattr(
-        ci_builds, "build", lambda name: ci_builds.told(name, "rpi3", 2.0, "verifying built  fine")
+        ci_builds,
+        "build",
+        lambda name: ci_builds.parse_output(name, "rpi3", 2.0, "verifying built  fine"),
     )
     (row,) = many_recipes.build_all(["resnet8_int8_rpi3"], 1, "tcp://h:1")
     assert Stub.asked == [False, True]

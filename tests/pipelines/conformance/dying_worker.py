@@ -13,7 +13,9 @@ if __name__ == "__main__":
     with os.fdopen(int(sys.argv[2]), "w", buffering=1) as answers:
         for request in sys.stdin:
             name = json.loads(request)["file"]
-            answers.write(json.dumps({"step": steps.PEER if "peer" in name else steps.IMPORTING}))
+            answers.write(
+                json.dumps({"step": steps.REFERENCE if "peer" in name else steps.IMPORTING})
+            )
             answers.write("\n")
             if "dies" in name:
                 print("last words", flush=True)

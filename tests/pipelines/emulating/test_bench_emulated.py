@@ -13,8 +13,8 @@ from pipelines.benchmarks.primitives import PRIMITIVES
 from pipelines.benchmarks.variant_packages import title
 from pipelines.emulating import emulated_bench, pinned_counts, result_tables, userland
 from pipelines.emulating.block_costs import Cost
-from pipelines.emulating.emulated_comparison import Compared, Side, behind_floats
-from pipelines.emulating.layer_kinds import DEPTHWISE, RUNTIME, Layer
+from pipelines.emulating.emulated_comparison import Compared, EmulatedCost, behind_floats
+from pipelines.emulating.layer_kinds import DEPTHWISE, RUNTIME, LayerOfKind
 from pipelines.errors import UserError
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.overrides import Variables
@@ -93,11 +93,17 @@ def test_beside_other_engines_on_the_same_network(tmp_path: Path) -> None:
 
 COMPARED = Compared(
     [
-        Side("package", Cost(3e6, 4e6, 3.5e6), {"a": Cost(2e6, 3e6, 3e6), RUNTIME: Cost(1e6, 1e6)}),
-        Side("LiteRT 2, int8", Cost(6e6, 2e6, 2e6), {"a": Cost(5e6, 2e6, 2e6), "out": Cost(1e6)}),
-        Side("ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5, products={"SDOT": 9}),
+        EmulatedCost(
+            "package", Cost(3e6, 4e6, 3.5e6), {"a": Cost(2e6, 3e6, 3e6), RUNTIME: Cost(1e6, 1e6)}
+        ),
+        EmulatedCost(
+            "LiteRT 2, int8", Cost(6e6, 2e6, 2e6), {"a": Cost(5e6, 2e6, 2e6), "out": Cost(1e6)}
+        ),
+        EmulatedCost(
+            "ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5, products={"SDOT": 9}
+        ),
     ],
-    [Layer("a", DEPTHWISE, 2_000_000), Layer("a.tiles", DEPTHWISE)],
+    [LayerOfKind("a", DEPTHWISE, 2_000_000), LayerOfKind("a.tiles", DEPTHWISE)],
     [{"what": "Larq", "why": "it has no wheels"}],
 )
 
@@ -127,7 +133,7 @@ def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_without_a_model_of_the_core_there_are_instructions_alone() -> None:
-    found = result_tables.data(Compared([Side("package", Cost(3e6), {"a": Cost(3e6)})], []))
+    found = result_tables.data(Compared([EmulatedCost("package", Cost(3e6), {"a": Cost(3e6)})], []))
     assert found["rows"] == [{"what": "package", "instructions_emulated": 3_000_000}]
     assert result_tables.figures(found) == ["instructions_emulated"]
     assert "cycles" not in result_tables.section(found)
@@ -175,6 +181,9 @@ def test_what_is_not_installed_is_said_before_anything_is_built(
 def test_a_package_behind_its_own_floats_is_told(
     ours: float, floats: float | None, notes: list[str]
 ) -> None:
-    sides = [Side("package", Cost(1, ours)), Side(title("float32"), Cost(1, floats))]
+    sides = [
+        EmulatedCost("package", Cost(1, ours)),
+        EmulatedCost(title("float32"), Cost(1, floats)),
+    ]
     assert behind_floats(sides) == notes
     assert behind_floats(sides[:1]) == []

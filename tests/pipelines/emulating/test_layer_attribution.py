@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.emulating import layer_attribution, linked_program
 from pipelines.emulating.block_costs import Cost, total
-from pipelines.emulating.layer_kinds import RUNTIME, Layer
+from pipelines.emulating.layer_kinds import RUNTIME, LayerOfKind
 from pipelines.modelling.code_blocks import Block
 
 CALLS = [
@@ -18,7 +18,7 @@ CALLS = [
     {"layer": "b", "kernel": "products_2"},
     {"layer": "c", "kernel": "products_2"},
 ]
-LAYERS = [Layer("a", "1x1", 10), Layer("b", "1x1", 30), Layer("c", "1x1", 60)]
+LAYERS = [LayerOfKind("a", "1x1", 10), LayerOfKind("b", "1x1", 30), LayerOfKind("c", "1x1", 60)]
 
 
 def test_what_is_shared_is_split_by_multiply_accumulates() -> None:
@@ -43,7 +43,7 @@ def test_what_is_shared_is_split_by_multiply_accumulates() -> None:
     st.lists(st.integers(0, 100), min_size=3, max_size=3),
 )
 def test_nothing_is_lost_nor_counted_twice(functions: dict[str, Cost], macs: list[int]) -> None:
-    layers = [Layer(each.name, each.kind, n) for each, n in zip(LAYERS, macs, strict=True)]
+    layers = [LayerOfKind(each.name, each.kind, n) for each, n in zip(LAYERS, macs, strict=True)]
     users = {"net__sums_9": {"products_2"}}
     found = layer_attribution.by_layer(functions, CALLS, layers, users)
     whole = total(functions.values()).instructions

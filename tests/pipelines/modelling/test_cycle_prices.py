@@ -88,9 +88,9 @@ def test_loops_on_a_cortex_a53(name: str) -> None:
 
     lines, expected = LOOPS[name]
     assert A53.in_order
-    steps = Decoder("aarch64", A53.in_order).steps(machine_code(lines))
-    assert len(steps) == lines.count(";") + 1
-    assert in_order_core.cycles(steps) == expected
+    instructions = Decoder("aarch64", A53.in_order).instructions(machine_code(lines))
+    assert len(instructions) == lines.count(";") + 1
+    assert in_order_core.cycles(instructions) == expected
 
 
 @NEEDS_LLVM

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UserError
 from pipelines.remote.board_addresses import VARIABLE, Board, boards
-from pipelines.remote.transport import Ssh, UnreachableError, ended, reached, transport
+from pipelines.remote.transport import Ssh, UnreachableBoardError, ended, reached, transport
 from tests.pipelines.fake_clone import Clone
 from tests.stages.pipeline import board
 
@@ -130,9 +130,9 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_board_prints_is_bounded() -> None:
     """Whatever its shell says, it takes no more memory than a few lines need, and is killed."""
     pi = Board(name="pi", address="pi@one")
-    with pytest.raises(UnreachableError, match="pi: it prints without end"):
+    with pytest.raises(UnreachableBoardError, match="pi: it prints without end"):
         ended(pi, ["yes"], None, 60)
-    with pytest.raises(UnreachableError, match="pi: no answer in 0 s"):
+    with pytest.raises(UnreachableBoardError, match="pi: no answer in 0 s"):
         ended(pi, ["sh", "-c", "sleep 60 & wait"], None, 0.1)
     done = ended(pi, ["sh", "-c", "cat; echo no >&2; exit 3"], "here", 60)
     assert (done.stdout, done.stderr, done.returncode) == ("here", "no\n", 3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.builds import agreement, plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.recipe import load
 from pipelines.remote.board_engines import BoardEngine, installed
 from pipelines.remote.deployment import BoardError
@@ -33,9 +33,9 @@ def test_onnx_runtime_on_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     to = fake(tmp_path, "pi")
     assert installed(to) == ["onnxruntime", "litert"]
     made = plan.of(load.load_recipe("resnet8_int8_host"))
-    workshop = Workshop(made)
-    workshop.produce(made.step("golden"))
-    golden = workshop.load(made.step("golden"))
+    execution = PlanExecution(made)
+    execution.produce(made.step("golden"))
+    golden = execution.load(made.step("golden"))
     inputs = {name: array[0] for name, array in golden.inputs.items()}
     (to.home / ".cache/bitkiln").mkdir(parents=True)
     engine = BoardEngine(to, "onnxruntime", agreement.source(made), inputs, 1)

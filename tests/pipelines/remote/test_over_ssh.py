@@ -18,7 +18,7 @@ from pipelines.builds import plan
 from pipelines.recipe import load
 from pipelines.remote.board_addresses import VARIABLE, Board
 from pipelines.remote.runner_session import Session
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Ssh
 from pipelines.remote.worker_pool import WorkerPool
 from pipelines.tuning import ledger
@@ -83,7 +83,7 @@ def test_tuning_while_the_board_is_taken_away(sshd: Sshd) -> None:
     """It is gone in the middle, and comes back: nothing measured is measured again."""
     said: list[str] = []
     resolved = load.load_recipe(RECIPE)
-    timing = Timing(rounds=1, settle=0, turn=0)
+    timing = TurnLengths(rounds=1, settle=0, turn=0)
     made = plan.of(resolved)
     tuner = Tuner(
         made, resolved.hardware, said.append, [sshd.transport()], timing, waits=(0.1,) * 9
@@ -99,7 +99,7 @@ def test_tuning_while_the_board_is_taken_away(sshd: Sshd) -> None:
     tuner.record = record_and_cut  # type: ignore[method-assign]
     tuner.run(2)
     trials = ledger.trials(tuner.groups[0].machine)
-    counted = Counter((t.layer, t.kernel, t.order, t.rows, t.threads) for t in trials)
+    counted = Counter((t.layer, t.kernel, t.order, t.rows, t.max_tasks) for t in trials)
     assert len(trials) > 6 and set(counted.values()) == {1}
     assert not [trial for trial in trials if trial.failed]
     assert len([text for text in said if text.endswith("; trying to reach it again")]) == 1

@@ -16,7 +16,7 @@ from pipelines.remote import board_programs
 from pipelines.remote.deployment import BoardError, probe
 from pipelines.remote.dialogue import FaultError, LostError, is_time
 from pipelines.remote.runner_session import Session
-from pipelines.remote.timed_turns import Timing, timed
+from pipelines.remote.timed_turns import TurnLengths, timed
 from pipelines.remote.transport import FOLDER
 from pipelines.runners.replay import QEMU, qemu_lacks
 from stages.codegen import compile_object
@@ -24,7 +24,7 @@ from tests.pipelines.remote.fakes import fake, faulty
 from tests.stages.pipeline import board
 
 HERE = host.detect().architecture
-NOTHING = Timing(rounds=3, settle=0, turn=0)
+NOTHING = TurnLengths(rounds=3, settle=0, turn=0)
 
 
 class Adding:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe import load
-from pipelines.remote.timed_turns import Timing
+from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Transport
 from pipelines.runners.replay import qemu_lacks
 from pipelines.tuning import ledger, subjects
@@ -26,7 +26,7 @@ from tests.pipelines.fake_clone import doit
 from tests.pipelines.remote.fakes import fake, faulty
 
 RECIPE = "ci/residual_block_a2w1_host"
-AT_ONCE = Timing(rounds=1, settle=0, turn=0)
+AT_ONCE = TurnLengths(rounds=1, settle=0, turn=0)
 
 
 def tuner(boards: Sequence[Transport], said: list[str], **fields: str) -> Tuner:
@@ -131,10 +131,12 @@ def test_a_board_of_another_architecture(hardware: str, tmp_path: Path) -> None:
     layer = made.groups[0].layers[0]
     other = layer.candidates(1)[0]
     made.record(made.groups[0], layer, other, seconds=1e-9, against_seconds=1.0, ratio=1e-9)
-    tuned = Workshop(wanted)
+    tuned = PlanExecution(wanted)
     tuned.produce(wanted.step("scheduling"))
     assert subjects.running(tuned)[layer.name] == other.kernel
-    untuned = Workshop(replace(wanted, snapshot=replace(wanted.snapshot, trials=0)))
+    untuned = PlanExecution(
+        replace(wanted, measured_choices=replace(wanted.measured_choices, trials=0))
+    )
     untuned.produce(wanted.step("scheduling"))
     assert subjects.running(untuned)[layer.name] == layer.default.kernel
 

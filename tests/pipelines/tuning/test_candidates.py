@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tuning.candidates import Candidate, Layer, of_trial
+from pipelines.tuning.candidates import Candidate, TunedWorkload, of_trial
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import Ranking, fit
 from stages.kernels.families import Dots, Products, TransformedDots
@@ -32,12 +32,12 @@ def dots(
     )
 
 
-def layer(**changes: Any) -> Layer:
+def layer(**changes: Any) -> TunedWorkload:
     """With five kernels, of which that of six pixels is predicted to be best."""
     variants = [dots(rows, 1.0 + (6 - rows) / 10) for rows in (2, 3, 4, 5, 6)]
     subject = Subject((Workload("u8s8", SHAPE, 64),), tuple(variants))
     default = Candidate(name(6), "rows_inner")
-    return Layer("conv", 1, subject, default, **{"hardware": AVX2, **changes})
+    return TunedWorkload("conv", 1, subject, default, **{"hardware": AVX2, **changes})
 
 
 def name(rows: int) -> str:
@@ -104,13 +104,13 @@ def test_the_best_kernel_is_tried_by_other_loops() -> None:
 
 @pytest.mark.parametrize(("threads", "most"), [(1, []), (2, [1]), (4, [1, 2]), (6, [1, 2, 4])])
 def test_the_best_kernel_is_tried_in_fewer_tasks(threads: int, most: list[int]) -> None:
-    assert layer().capped(threads) == [Candidate(name(6), threads=count) for count in most]
+    assert layer().capped(threads) == [Candidate(name(6), max_tasks=count) for count in most]
     assert layer().uncapped == Candidate(name(6))
     found = layer(trials=[tried(3, 0.5, order="rows_inner", rows=9)])
     best = Candidate(name(3), "rows_inner", 9)
     assert found.uncapped == best
     assert found.capped(threads) == [
-        Candidate(name(3), "rows_inner", 9, threads=count) for count in most
+        Candidate(name(3), "rows_inner", 9, max_tasks=count) for count in most
     ]
 
 
@@ -121,14 +121,14 @@ def test_what_was_tried() -> None:
     ]
     found = layer(trials=known)
     assert list(map(of_trial, known)) == [
-        Candidate(name(3), "rows_inner", 9), Candidate(name(3), threads=2),
+        Candidate(name(3), "rows_inner", 9), Candidate(name(3), max_tasks=2),
     ]  # fmt: skip
     assert found.is_tried(Candidate(name(3), "rows_inner", 9))
     assert not found.is_tried(Candidate(name(3), "rows_inner"))
     assert not found.is_tried(Candidate(name(3)))
-    assert found.is_tried(Candidate(name(3), threads=2), on_threads=4)
-    assert not found.is_tried(Candidate(name(3), threads=2), on_threads=2)
-    assert not found.is_tried(Candidate(name(3), threads=2))
+    assert found.is_tried(Candidate(name(3), max_tasks=2), on_threads=4)
+    assert not found.is_tried(Candidate(name(3), max_tasks=2), on_threads=2)
+    assert not found.is_tried(Candidate(name(3), max_tasks=2))
 
 
 def test_a_candidate_as_a_choice_and_in_a_trial() -> None:
@@ -146,7 +146,7 @@ def test_what_is_predicted_of_a_candidate() -> None:
     assert found.predicted(Candidate("gone")) is None
 
 
-def packings(found: Layer, count: int) -> list[str]:
+def packings(found: TunedWorkload, count: int) -> list[str]:
     of_kernels = {found.subject.kernel(one): one.signature for one in found.subject.ranked()}
     signatures = [of_kernels[candidate.kernel] for candidate in found.candidates(count)]
     return [packing_text(signature) for signature in signatures if signature.plan is not None]
@@ -158,7 +158,7 @@ def test_every_packing_of_bits_is_tried() -> None:
     kernels = tuple(kept_candidates(problem, AARCH64))
     subject = Subject((Workload(problem.name, Geometry((3, 3), 512, 7, 7), 512),), kernels)
     ranked = [subject.kernel(one) for one in subject.ranked()]
-    found = Layer("conv", 1, subject, Candidate(ranked[0], "rows_inner"), AARCH64)
+    found = TunedWorkload("conv", 1, subject, Candidate(ranked[0], "rows_inner"), AARCH64)
     all_of_them = set(packings(found, 1000))
     assert len(all_of_them) == 8  # words of 8 to 128 bits, and planes inside of 32 to 128
     assert set(packings(found, 16)) == all_of_them

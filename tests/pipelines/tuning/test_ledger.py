@@ -1,4 +1,4 @@
-"""The ledger keeps every trial, whatever kills the run; a snapshot is what a build heeds of it."""
+"""The ledger keeps every trial, whatever kills the run; a build heeds the best of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from pipelines.recipe import load
 from pipelines.store import keys
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Finished, Machine, Trial
-from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, better_of, capped_of, choices_of
+from pipelines.tuning.measured_choices import (
+    MARGIN,
+    MeasuredChoices,
+    best_of,
+    better_of,
+    capped_of,
+    choices_of,
+)
 from stages import importing, legalizing, quantizing
 from stages.importing import zoo
 from stages.options import ImportOptions, LegalizeOptions
@@ -139,7 +146,7 @@ def test_a_line_from_before_there_were_row_blocks_says_what_it_said() -> None:
     ledger.path().parent.mkdir(parents=True)
     ledger.path().write_text(f"{OLD}\n")
     (found,) = ledger.trials(HERE)
-    assert (found.rows, found.threads, found.on_threads, found.predicted) == (None,) * 4
+    assert (found.rows, found.max_tasks, found.on_threads, found.predicted) == (None,) * 4
     assert found.model_dump_json(exclude_none=True) == OLD
     choice = {"kernel": "a", "order": "blocks_inner", "against": "default"}
     assert choices_of([found]) == {"u8s8 shape": choice}
@@ -192,9 +199,9 @@ def test_the_kernel_that_is_chosen_has_the_tasks_that_are_best_for_it() -> None:
 def test_without_trials_nothing_measured_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "machine", lambda core, isa: HERE)
     ledger.append([trial("a", 0.5)])
-    assert Snapshot().choices() == {}
-    assert Snapshot(1, "generic", "avx2").choices() == choices_of([trial("a", 0.5)])
-    assert Snapshot(stated={"w": "x"}).choices() == {"w": "x"}
+    assert MeasuredChoices().choices() == {}
+    assert MeasuredChoices(1, "generic", "avx2").choices() == choices_of([trial("a", 0.5)])
+    assert MeasuredChoices(stated={"w": "x"}).choices() == {"w": "x"}
 
 
 def test_shipped_records_are_trials_of_kernels_there_are() -> None:

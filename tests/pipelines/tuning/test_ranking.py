@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.tuning import ledger, ranking
-from pipelines.tuning.candidates import Candidate, Layer
+from pipelines.tuning.candidates import Candidate, TunedWorkload
 from pipelines.tuning.ledger import Machine, Trial
-from pipelines.tuning.ranking import PREDICTED, features, fit, learned
+from pipelines.tuning.ranking import BY_PREDICTION, features, fit, learned
 from stages.kernels.families import Dots, PairedDots
 from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
@@ -59,7 +59,7 @@ def measured(geometry: Geometry, **changes: Any) -> Iterator[Trial]:
             yield trial(kernel, ratio, predicted=cycles / predictions[default], **facts)
 
 
-def kernels(found: Subject, by: ranking.Ranking = PREDICTED) -> list[str]:
+def kernels(found: Subject, by: ranking.Ranking = BY_PREDICTION) -> list[str]:
     default = found.kernel(found.ranked()[0])
     return [found.kernel(one) for one in by.ordered(found, default)]
 
@@ -67,10 +67,10 @@ def kernels(found: Subject, by: ranking.Ranking = PREDICTED) -> list[str]:
 @pytest.mark.parametrize("geometry", SHAPES)
 def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> None:
     found = subject(geometry)
-    assert fit([]) == PREDICTED and learned([], AVX2) == PREDICTED
+    assert fit([]) == BY_PREDICTION and learned([], AVX2) == BY_PREDICTION
     expected = ranked(found.candidates, geometry, 128)
-    assert PREDICTED.ordered(found, found.kernel(expected[0])) == expected
-    layer = Layer("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
+    assert BY_PREDICTION.ordered(found, found.kernel(expected[0])) == expected
+    layer = TunedWorkload("conv", 1, found, Candidate(found.kernel(expected[0])), AVX2, [], fit([]))
     names = [candidate.kernel for candidate in layer.candidates(1000)]
     assert names == [found.kernel(one) for one in expected[1:]]
 
@@ -115,7 +115,7 @@ def test_what_all_kernels_of_a_layer_have_in_common_says_nothing_of_their_order(
     (
         {"order": "blocks_inner"},
         {"order": "rows_inner", "rows": 4},
-        {"threads": 1, "on_threads": 4},
+        {"max_tasks": 1, "on_threads": 4},
         {"on_threads": 4},
         {"predicted": None},
         {"ratio": None, "failed": "why"},
@@ -123,7 +123,7 @@ def test_what_all_kernels_of_a_layer_have_in_common_says_nothing_of_their_order(
 )
 def test_only_kernels_alone_by_their_predicted_loops_teach(changes: dict[str, Any]) -> None:
     trials = [t.model_copy(update=changes) for t in measured(SHAPES[0])]
-    assert fit(trials) == PREDICTED
+    assert fit(trials) == BY_PREDICTION
     assert fit([*trials, *measured(SHAPES[1])]) == fit(measured(SHAPES[1]))
 
 
@@ -140,7 +140,7 @@ def test_a_machine_without_trials_learns_from_the_same_core(
     ]
     lines = [*elsewhere, *there]
     monkeypatch.setattr(ledger, "_lines", lambda: iter(lines))
-    assert learned([], AVX2) == fit(there) != PREDICTED
+    assert learned([], AVX2) == fit(there) != BY_PREDICTION
     here = list(measured(SHAPES[2]))
     assert learned(here, AVX2) == fit(here)
     assert learned([there[0].model_copy(update={"predicted": None})], AVX2) == fit(there)

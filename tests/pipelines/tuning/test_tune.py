@@ -13,7 +13,7 @@ import pytest
 
 from hw import host
 from pipelines.builds import plan
-from pipelines.builds.execution import Workshop
+from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.recipe import load
@@ -21,7 +21,7 @@ from pipelines.tuning import alternatives, finished_trials, ledger, subjects
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
-from pipelines.tuning.snapshot import Snapshot
+from pipelines.tuning.measured_choices import MeasuredChoices
 from tests.pipelines.fake_clone import doit
 from tests.stages.pipeline import board
 
@@ -78,7 +78,7 @@ def test_what_was_measured_best_is_built() -> None:
     """Trials are made up here: every kernel there is for a layer, each once the best by far."""
     resolved = load.load_recipe(RECIPE)
     made = plan.of(resolved)
-    built = Workshop(made)
+    built = PlanExecution(made)
     built.produce(made.step("packaging"))
     machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
     layer = "layer1.0.conv1"
@@ -101,18 +101,20 @@ def test_what_was_measured_best_is_built() -> None:
                 )
             ]
         )
-        tuned = Workshop(replace(made, snapshot=replace(made.snapshot, trials=1)))
+        tuned = PlanExecution(
+            replace(made, measured_choices=replace(made.measured_choices, trials=1))
+        )
         tuned.produce(made.step("scheduling"))
         assert subjects.running(tuned)[layer] == kernel
         assert subjects.orders(tuned)[layer] == "blocks_inner"
     # Without trials the ledger is not heeded.
-    assert subjects.running(Workshop(made))[layer] == default
+    assert subjects.running(PlanExecution(made))[layer] == default
 
 
 @pytest.mark.slow
 def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
     resolved = load.load_recipe(RECIPE)
-    built = Workshop(plan.of(resolved))
+    built = PlanExecution(plan.of(resolved))
     built.produce(built.plan.step("packaging"))
     machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
     layer = "layer1.0.conv1"
@@ -141,7 +143,9 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
     done = doit("build", f"recipe={RECIPE}", "schedule.trials=1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verifying" in done.stdout and lines() == before
-    tuned = Workshop(replace(built.plan, snapshot=replace(built.plan.snapshot, trials=1)))
+    tuned = PlanExecution(
+        replace(built.plan, measured_choices=replace(built.plan.measured_choices, trials=1))
+    )
     schedules = tuned.load(tuned.plan.step("scheduling")).values()
     chosen = [s for s in schedules if (s.get("rows"), s.get("threads")) == (3, 2)]
     # The other layer of this shape too.
@@ -154,7 +158,7 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
 @pytest.mark.slow
 def test_a_dry_build_leaves_nothing_but_items() -> None:
     resolved = load.load_recipe(RECIPE)
-    built = Workshop(plan.of(resolved))
+    built = PlanExecution(plan.of(resolved))
     built.produce(built.plan.step("packaging"))
     before = sorted((built.store.root / "bitpacking").iterdir())
     subject = subjects.of(built)["layer1.0.conv1"]
@@ -166,10 +170,10 @@ def test_a_dry_build_leaves_nothing_but_items() -> None:
 
 def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     resolved = load.load_recipe(RECIPE)
-    workshop = Workshop(plan.of(resolved))
-    monkeypatch.setattr(Workshop, "is_current", lambda self, step: False)
+    execution = PlanExecution(plan.of(resolved))
+    monkeypatch.setattr(PlanExecution, "is_current", lambda self, step: False)
     with pytest.raises(UserError) as error:
-        alternatives.rows(workshop, resolved, "conv1")
+        alternatives.rows(execution, resolved, "conv1")
     assert error.value.message == (
         "layer=conv1: the layers of residual_block_a2w1_host are known once it is built; "
         "run: doit build recipe=ci/residual_block_a2w1_host"
@@ -177,12 +181,14 @@ def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_mark_says_that_a_model_had_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.builds import execution
+    from pipelines.builds import plan_execution
     from pipelines.tuning import finished_trials
 
     address = SimpleNamespace(key="key")
-    monkeypatch.setattr(execution.Workshop, "address", lambda self, step: address)
-    wanted = replace(plan.of(load.load_recipe(RECIPE)), snapshot=Snapshot(3, "c", "i"))
+    monkeypatch.setattr(plan_execution.PlanExecution, "address", lambda self, step: address)
+    wanted = replace(
+        plan.of(load.load_recipe(RECIPE)), measured_choices=MeasuredChoices(3, "c", "i")
+    )
     assert not finished_trials.is_measured(wanted)
     ledger.append([Finished(finished="key", trials=2)])
     assert not finished_trials.is_measured(wanted)

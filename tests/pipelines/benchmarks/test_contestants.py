@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.benchmarks import engines, sides
+from pipelines.benchmarks import contestants, engines
 from pipelines.benchmarks.variants import Precision, Variant
 from pipelines.errors import UserError
 
@@ -34,7 +34,7 @@ def hardware(*features: str) -> Any:
 
 
 def names(files: list[Variant], *features: str) -> list[str]:
-    found = sides.asked([ENGINE, OTHER], files, hardware(*features))
+    found = contestants.asked([ENGINE, OTHER], files, hardware(*features))
     return [name for name, _engine, _variant in found]
 
 
@@ -43,7 +43,7 @@ def test_engines_get_the_files_that_they_read() -> None:
     assert names(files) == ["Engine 1, float32", "Other 2, float32", "Other 2, as stored"]
 
 
-@pytest.mark.parametrize("feature", sorted(sides.BFLOAT16))
+@pytest.mark.parametrize("feature", sorted(contestants.BFLOAT16))
 def test_bfloat16_is_a_side_where_it_is_the_engines_default(feature: str) -> None:
     files = [Variant(precision, b"", "onnx") for precision in PRECISIONS]
     assert names(files, "+avx2", feature) == [
@@ -71,7 +71,7 @@ def test_openvino_has_that_default() -> None:
 def test_twins_are_asked_for_what_is_in_8_bits() -> None:
     files = [Variant(precision, b"", "onnx") for precision in PRECISIONS]
     engine = engines.Engine("Twin", "1", ("pt2",), exact, has_twins=True)
-    found = [name for name, _engine, _variant in sides.asked([engine], files, hardware())]
+    found = [name for name, _engine, _variant in contestants.asked([engine], files, hardware())]
     assert found == ["Twin 1, int8", "Twin 1, as stored"]
 
 
@@ -82,16 +82,16 @@ def runners() -> Any:
         run=lambda inputs, threads: {"out": inputs["data"]},
         timed=lambda inputs, threads, count: (None, np.array([3.0])),
     )
-    return {sides.PACKAGE: runner}
+    return {contestants.PACKAGE: runner}
 
 
 def test_both_ways_are_loaded_and_compared_with_the_package() -> None:
     files = [Variant("float32", b"", "onnx", is_same=True)]
     litert = engines.Engine("LiteRT", "2", ("tflite",), exact)
-    found = sides.sides(runners(), files, [ENGINE, litert], hardware("+avx512bf16"), 1)
+    found = contestants.contestants(runners(), files, [ENGINE, litert], hardware("+avx512bf16"), 1)
     default = "Engine 1, bfloat16 (its default here)"
     assert {name: timed(1) for name, timed in found.timed.items()} == {
-        sides.PACKAGE: 3.0,
+        contestants.PACKAGE: 3.0,
         "Engine 1, float32": 2.0,
         default: 1.0,
     }
@@ -104,14 +104,14 @@ def far_off(variant: Variant, inputs: Mapping[str, Any], threads: int) -> engine
 
 
 def test_a_twin_that_is_far_off_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sides, "load", lambda engine, *given: engine.load(*given))
+    monkeypatch.setattr(contestants, "load", lambda engine, *given: engine.load(*given))
     files = [Variant("int8", b"", "onnx", is_same=True)]
     near, off = (
         engines.Engine("Twin", "1", ("pt2",), each, has_twins=True) for each in (exact, far_off)
     )
-    assert "Twin 1, int8" in sides.sides(runners(), files, [near], hardware(), 1).timed
-    found = sides.sides(runners(), files, [off], hardware(), 1)
-    assert list(found.timed) == [sides.PACKAGE] and not found.differences
+    assert "Twin 1, int8" in contestants.contestants(runners(), files, [near], hardware(), 1).timed
+    found = contestants.contestants(runners(), files, [off], hardware(), 1)
+    assert list(found.timed) == [contestants.PACKAGE] and not found.differences
     why = "its twin's outputs differ by 0.07, and all of them span 1"
     assert found.refused == [{"what": "Twin 1, int8", "why": why}]
 
@@ -123,4 +123,6 @@ def shorter(variant: Variant, inputs: Mapping[str, Any], threads: int) -> engine
 def test_other_outputs_are_refused() -> None:
     engine = engines.Engine("Engine", "1", ("onnx",), shorter)
     with pytest.raises(UserError, match=r"^bench: Engine 1, float32 gives outputs \[\[1, 1\]\], "):
-        sides.sides(runners(), [Variant("float32", b"", "onnx")], [engine], hardware(), 1)
+        contestants.contestants(
+            runners(), [Variant("float32", b"", "onnx")], [engine], hardware(), 1
+        )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pipelines.store import keys
 from stages import STAGES
 
-Likeness = dict[str, str]
+BuildEnvironment = dict[str, str]
 """What makes an artifact → its digest or version: equal ones make equal bytes."""
 WORKER = "pipelines.cluster.worker"
 """The module that workers run, with all that it imports."""
@@ -17,7 +17,7 @@ _NAMED = 3
 """How many differences a sentence names."""
 
 
-def now() -> Likeness:
+def now() -> BuildEnvironment:
     """Return all that decides bytes, as it is on the disk: comments and docstrings aside.
 
     Python is in it by its minor version, as keys take the syntax trees that it writes.
@@ -31,18 +31,18 @@ def now() -> Likeness:
 
 
 @functools.cache
-def at_start() -> Likeness:
+def at_start() -> BuildEnvironment:
     """Return `now` as it was when this process first asked: so is the code that it imported."""
     return now()
 
 
-def digest(likeness: Mapping[str, str]) -> str:
+def digest(environment: Mapping[str, str]) -> str:
     """Return one digest of all."""
-    return keys.digest(keys.canonical(dict(likeness)))
+    return keys.digest(keys.canonical(dict(environment)))
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Return what differs, in a few words; nothing if all is alike."""
+    """Return what differs, in a few words; nothing if all is equal."""
     found = [
         name
         for name in sorted(ours.keys() | theirs.keys())

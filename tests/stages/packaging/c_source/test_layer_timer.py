@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages.packaging.c_source.graph_source import graph_source
-from stages.packaging.c_source.layer_times import PUBLIC, c_string
+from stages.packaging.c_source.layer_timer import PUBLIC, c_string
 from stages.packaging.files.header import header_source
 from stages.packaging.program.arena import plan
 from stages.packaging.program.kernel_program import Fallback

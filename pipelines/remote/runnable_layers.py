@@ -1,4 +1,4 @@
-"""A program's kernels, each with all it needs to be run alone: tensors and what must come out.
+"""A program's layers, each with all it needs to be run alone: kernels, tensors, what must come out.
 
 Tensors are those of one inference, as NumPy computes them (`stages.graph.interpret`): a packed
 model says of every buffer what its bytes are.
@@ -64,8 +64,8 @@ class KernelCall:
 
 
 @dataclass(frozen=True)
-class Side:
-    """The calls of a layer; a candidate and the predicted kernel are two sides of one layer."""
+class RunnableLayer:
+    """The calls of a layer; with a candidate and with the predicted kernel it is timed in turns."""
 
     layer: str
     calls: tuple[KernelCall, ...]
@@ -103,10 +103,10 @@ class Side:
         return " ".join(words)
 
 
-def sides(
+def runnable_layers(
     program: Program, model: Model, inputs: Mapping[str, Array], near: int, wanted: Iterable[str]
-) -> dict[str, Side]:
-    """Return the sides of layers; `model` is the packed one that the program was made of.
+) -> dict[str, RunnableLayer]:
+    """Return layers to run; `model` is the packed one that the program was made of.
 
     `inputs` are one sample by name. Weights larger than `near` bytes, of the L2 cache, are far.
     """
@@ -122,16 +122,19 @@ def sides(
             found.setdefault(layer, []).append((call, memory.read(call)))
         memory.write(call)
     constants = sum(array.nbytes for array in program.constants.values())
-    return {layer: _side(layer, calls, memory, near, constants) for layer, calls in found.items()}
+    return {
+        layer: _runnable_layer(layer, calls, memory, near, constants)
+        for layer, calls in found.items()
+    }
 
 
-def _side(
+def _runnable_layer(
     layer: str,
     calls: list[tuple[Call, dict[Slot, bytes]]],
     memory: _Memory,
     near: int,
     constants: int,
-) -> Side:
+) -> RunnableLayer:
     blobs: dict[str, bytes] = {}
     expected: list[bytes] = []
     dtypes: list[str] = []
@@ -163,7 +166,7 @@ def _side(
             results += 1
         made.append(KernelCall(call, tuple(arguments)))
     far = constants if weights > near else 0
-    return Side(layer, tuple(made), tuple(expected), tuple(dtypes), blobs, far)
+    return RunnableLayer(layer, tuple(made), tuple(expected), tuple(dtypes), blobs, far)
 
 
 class _Memory:

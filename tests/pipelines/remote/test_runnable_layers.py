@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.remote.kernel_sides import sides
+from pipelines.remote.runnable_layers import runnable_layers
 from pipelines.remote.runner_session import Session
 from pipelines.tuning.trial_libraries import KernelLibrary
 from tests.pipelines.remote.fakes import fake
@@ -23,7 +23,7 @@ def test_a_layer_is_timed_with_what_transforms_its_data(near: int, tmp_path: Pat
     first = net.conv(net.x, "first", 8, kernel=1)
     model = pack(net.model(net.conv(first, "window", 8)), SSE2, algorithm("winograd", "window"))
     program = compile_program(model, SSE2)
-    found = sides(program, model, net.inputs(), near, ["first", "window"])
+    found = runnable_layers(program, model, net.inputs(), near, ["first", "window"])
     layers = {name: [each.call.layer for each in side.calls] for name, side in found.items()}
     assert layers == {"first": ["first"], "window": ["window.tiles", "window"]}
     constants = sum(array.nbytes for array in program.constants.values())

@@ -46,8 +46,8 @@ class Address:
     ingredients: dict[str, Any]
 
 
-class Workshop:
-    """One recipe's steps over one store."""
+class PlanExecution:
+    """Builds the steps of one plan, and reads their artifacts, in one store."""
 
     def __init__(self, plan: Plan, store: Store = STORE) -> None:
         self.plan = plan
@@ -242,7 +242,7 @@ class Workshop:
     @functools.cached_property
     def _choices(self) -> dict[str, Any]:
         """What was measured, once and for all: another process may be measuring on."""
-        return self.plan.snapshot.choices()
+        return self.plan.measured_choices.choices()
 
     def calibration_samples(self, most: int | None = None) -> Any:
         """Return the calibration samples as the imported model's inputs, or some of them."""
@@ -279,8 +279,8 @@ def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def shared() -> Remote | None:
-    """Return the remote store that this work folder shares, or None; its modules are imported
-    only where one is set."""
+    """Return the shared store of this work folder, or None; its modules are imported only where
+    one is set."""
     if not work_folder.has_cache_file():
         return None
     from pipelines.caching import remote

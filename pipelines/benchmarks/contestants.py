@@ -27,7 +27,7 @@ to round stay below it."""
 
 
 @dataclass
-class Sides:
+class Contestants:
     """What takes turns at one number of threads; `differences` are from the package's outputs."""
 
     timed: dict[str, Timed] = field(default_factory=dict)
@@ -36,15 +36,15 @@ class Sides:
     """What cannot take part, and why."""
 
 
-def sides(
+def contestants(
     runners: Mapping[str, NativeRunner],
     files: Sequence[Variant],
     wanted: Sequence[Engine],
     hardware: Hardware,
     threads: int,
-) -> Sides:
+) -> Contestants:
     """Return packages and engines, loaded, with the first golden sample as their input."""
-    found = Sides()
+    found = Contestants()
     for name, runner in runners.items():
         found.timed[name] = timed(runner, threads)
     package = runners[PACKAGE]

@@ -1,4 +1,4 @@
-"""The front door: what doit's command line says, turned into a plan, tasks and doit's settings."""
+"""What doit's command line says, turned into a plan, tasks and doit's settings."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ Choices = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The measured choices of a build. Without trials there are none, whatever the ledger holds."""
+class MeasuredChoices:
+    """What a build heeds of the ledger as it is when asked; without trials that is nothing."""
 
     trials: int = 0
     core: str = ""
@@ -42,7 +42,7 @@ class Snapshot:
         return choices_of(ledger.trials(machine))
 
 
-PREDICTED = Snapshot()
+NONE_MEASURED = MeasuredChoices()
 """Nothing is measured."""
 
 
@@ -73,7 +73,7 @@ def _choice(best: Trial, better: Trial | None, trials: Iterable[Trial]) -> dict[
         choice |= {"kernel": better.kernel, "order": better.order}
         rows = better.rows
     capped = capped_of(trials, str(choice["kernel"]), choice["order"], rows)
-    axes = {"rows": rows, "threads": capped.threads if capped is not None else None}
+    axes = {"rows": rows, "threads": capped.max_tasks if capped is not None else None}
     return choice | {axis: value for axis, value in axes.items() if value is not None}
 
 
@@ -106,15 +106,15 @@ def capped_of(
     measured = [
         t
         for t in trials
-        if t.ratio is not None and t.on_threads is not None and t.threads is not None
+        if t.ratio is not None and t.on_threads is not None and t.max_tasks is not None
         if (t.kernel, t.order, t.rows) == wanted and t.against == kernel
     ]
     if not measured:
         return None
     latest = {_tried(t): t for t in measured if t.on_threads == measured[-1].on_threads}
-    best = min(latest.values(), key=lambda t: (t.ratio, t.threads))
+    best = min(latest.values(), key=lambda t: (t.ratio, t.max_tasks))
     return best if best.ratio is not None and best.ratio <= MARGIN else None
 
 
 def _tried(trial: Trial) -> tuple[object, ...]:
-    return trial.kernel, trial.order, trial.rows, trial.threads
+    return trial.kernel, trial.order, trial.rows, trial.max_tasks
