@@ -10,7 +10,7 @@ from hw.isa.instruction import Instruction
 from hw.isa.part import Part
 
 Architecture = Literal["x86_64", "aarch64", "armv7"]
-Name = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
+IsaName = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
 DOTS = (Part.DOT, Part.DOT_16)
 """Parts of one instruction, where bytes are widened to the words that it multiplies."""
 
@@ -57,7 +57,7 @@ class Isa:
     A 32-bit lane belongs to one output channel; `lanes` of them make a register.
     """
 
-    name: Name
+    name: IsaName
     architecture: Architecture
     lanes: int
     registers: int

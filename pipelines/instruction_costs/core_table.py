@@ -131,11 +131,7 @@ def text(costs: CoreCosts, command: str) -> str:
         *(f"  {key}: {json.dumps(source)}" for key, source in fields["sources"].items()),
         f"pipes: [{', '.join(fields['pipes'])}]",
         f"issue: {fields['issue']:g}",
-        *(
-            f"{name}: {fields[name]:g}"
-            for name, field in CoreCosts.model_fields.items()
-            if not field.is_required() and fields[name]
-        ),
+        *(f"{name}: {figure:g}" for name, figure in costs.optional_figures().items()),
         "instructions:",
     ]
     for name, entry in fields["instructions"].items():
