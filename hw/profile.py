@@ -147,7 +147,7 @@ class Hardware(BaseModel):
         return "+avx512vnni" in self.features or "+avxvnni" in self.features
 
     @property
-    def multiplies_halves(self) -> bool:
+    def multiplies_float16(self) -> bool:
         """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
         return Part.FLOAT16_MAC in sets.isa_of(self)
 

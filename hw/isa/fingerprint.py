@@ -23,7 +23,7 @@ def fingerprint(isa: Isa, *, float16: bool = False) -> str:
     Rows of floats of 16 bits count where they are asked for: no other kernel has a use for them.
     """
     own = {part: row for part, row in isa.parts.items() if float16 or part not in FLOAT16_PARTS}
-    parts = dict(own) | {f"half/{part}": row for part, row in isa.halves.items()}
+    parts = dict(own) | {f"half/{part}": row for part, row in isa.half_registers.items()}
     rows = "\n".join(f"{part} {_row(parts[part])}" for part in sorted(parts))
     if isa.tiles:
         dots = (tile_dot(ROWS, COLUMNS), bfloat16_dot(ROWS, COLUMNS))

@@ -68,9 +68,9 @@ class Isa:
     """LLVM's features without which a processor does not have the set."""
     extensions: tuple[Extension, ...] = field(default=(), hash=False)
     """What may be added to it, each to what those before it left."""
-    halves: Mapping[Part, Instruction] = field(default_factory=dict, hash=False)
-    """Parts on half a register, of sets that name halves."""
-    adds_halves: bool = False
+    half_registers: Mapping[Part, Instruction] = field(default_factory=dict, hash=False)
+    """Rows for parts on half a register, of sets whose instructions take halves."""
+    adds_half_registers: bool = False
     """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
     tiles: bool = False
     """Whether there are registers of rows beside them (`hw.isa.tile_registers`)."""
@@ -111,7 +111,7 @@ class Isa:
 
     def instructions(self) -> tuple[Instruction, ...]:
         """Every row once, in order."""
-        rows = (*self.parts.values(), *self.halves.values())
+        rows = (*self.parts.values(), *self.half_registers.values())
         return tuple({row.name: row for row in rows}.values())
 
     def extended(self, features: Collection[str]) -> Isa:

@@ -147,7 +147,7 @@ def _select(name: str, kind: Vector, prefix: str) -> Instruction:
     return helper(f"{name}bsl", operands, kind, body, each(select))
 
 
-def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
+def _half_registers(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     """The parts on half registers; a widening operand would be a quarter, which has no name."""
     return {
         part: row for part, row in rows.items() if all(kind.bytes >= 8 for kind in row.operands)
@@ -217,7 +217,7 @@ AARCH64 = Isa(
     },
     dots=(Dot(Part.DOT, 1),),
     extensions=(DOTPROD, I8MM, FP16),
-    halves=_halves(_register("d_", 8, f"{A64}u", "", f"{A64}addp")),
+    half_registers=_half_registers(_register("d_", 8, f"{A64}u", "", f"{A64}addp")),
 )
 
 ARMV7 = Isa(
@@ -237,6 +237,6 @@ ARMV7 = Isa(
         Part.PAIR_ADD_16: pair_sums_of(Vector(8, 16)),
     },
     dots=(Dot(Part.DOT, 1),),
-    halves=_halves(_register("vd_", 8, f"{A32}vp", f"{A32}vpadalu", f"{A32}vpadd")),
-    adds_halves=True,
+    half_registers=_half_registers(_register("vd_", 8, f"{A32}vp", f"{A32}vpadalu", f"{A32}vpadd")),
+    adds_half_registers=True,
 )

@@ -58,7 +58,7 @@ def rows_of(core: Core) -> list[Row]:
     rows: dict[str, Row] = {}
     for profile in _profiles(core):
         isa = isa_of(profile)
-        for size in (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,):
+        for size in (isa.bytes, isa.bytes // 2) if isa.half_registers else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
         if Part.LOOKUP in isa and isa.bytes > ENTRIES:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from stages.dialect.numbers import Numbers, Value, clip
 
 Mode = Callable[[Numbers, Value], Value]
-NEAREST = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
+NEAREST_EVEN = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
 """Modes that take the nearest integer, of two the even one."""
 
 
@@ -22,7 +22,7 @@ def _by_size(rounded: Mode) -> Mode:
 
 
 MODES: Mapping[str, Mode] = {
-    **dict.fromkeys(NEAREST, lambda m, x: m.round_even(x)),
+    **dict.fromkeys(NEAREST_EVEN, lambda m, x: m.round_even(x)),
     "CEIL": lambda m, x: m.ceil(x),
     "FLOOR": lambda m, x: m.floor(x),
     "ROUND_TO_ZERO": lambda m, x: m.truncated(x),
@@ -36,6 +36,6 @@ MODES: Mapping[str, Mode] = {
 
 def within(m: Numbers, mode: str, x: Value, low: int, high: int) -> Value:
     """A float32, bounded to `low` and `high`, rounded to an int32."""
-    if mode in NEAREST:
+    if mode in NEAREST_EVEN:
         return m.saturated(x, 0, low, high)
     return m.cast(MODES[mode](m, clip(m, x, low, high, "float32")), "int32")

@@ -19,7 +19,7 @@ from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Step, step
-from stages.quantizing.level_boundaries import Sums, resummed
+from stages.quantizing.level_boundaries import ExactConvolution, resummed
 from stages.quantizing.nhwc_layers import convolution, padded
 from stages.quantizing.quantized_constants import integer_constant
 from stages.quantizing.requantizing import quantize_chain
@@ -49,7 +49,7 @@ class Context:
         self.layer = ""
         self._transposed: dict[Var, Var] = {}
         """Image → the same with its channels last, and back."""
-        self._sums: dict[Var, tuple[Sums, Callable[[], Var]]] = {}
+        self._sums: dict[Var, tuple[ExactConvolution, Callable[[], Var]]] = {}
         """Sums of float32 → what they are of, and how they are taken exactly."""
         self._exact: dict[Var, Var] = {}
         self._levels: dict[Var, Quantized] = {}
@@ -183,7 +183,7 @@ class Context:
         strides = tuple(int(n) for n in call.attrs.strides)
         last = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", last)
-        of = Sums(read, tensor, last, strides)
+        of = ExactConvolution(read, tensor, last, strides)
         product = float_conv2d(read, tensor, strides=list(strides), groups=1, is_direct=True)
         result = self.builder.emit(product, self.layer)
         name = f"{result.name}.exact"

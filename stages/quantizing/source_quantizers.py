@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stages.dialect.levels import Levels
-from stages.dialect.rounding_modes import NEAREST
+from stages.dialect.rounding_modes import NEAREST_EVEN
 from stages.dialect.zero_point import BIPOLAR, ZeroPoint
 from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Array
@@ -73,7 +73,7 @@ class UniformQuantizer:
     @property
     def rounds(self) -> bool:
         """Whether rounding is half to even."""
-        return self.rounding in NEAREST
+        return self.rounding in NEAREST_EVEN
 
     def level(self, x: Array) -> Array:
         """The source's own float32 arithmetic."""

@@ -1,10 +1,11 @@
 """Bodies of products of float16 by lanes, and how counters of float16 are flushed.
 
-A counter is added up in 16 bits for `HALF_TERMS` products, then in float32. A register of counters
-holds eight of them. In the bodies of `bodies.py` these are two of each of four output channels, for
-both channels of a word. In those here they are one of each of eight output channels: a register has
-eight channels of a pixel, and FMLA multiplies by one of its lanes, so that no word is brought into
-all lanes first. The channels of a pixel alternate between two registers of counters:
+A counter is added up in 16 bits for `FLOAT16_TERMS` products, then in float32. A register of
+counters holds eight of them. In the bodies of `bodies.py` these are two of each of four output
+channels, for both channels of a word. In those here they are one of each of eight output channels:
+a register has eight channels of a pixel, and FMLA multiplies by one of its lanes, so that no word
+is brought into all lanes first. The channels of a pixel alternate between two registers of
+counters:
 
     c[n][k mod 2] += a[k] * w[k][8 n .. 8 n + 7]
 

@@ -103,18 +103,18 @@ class _Builder:
 
     def _sized(self, part: Part, *operands: Register, immediate: int | None = None) -> Register:
         """The form of an instruction for the size of its first operand."""
-        forms = self.isa.parts if len(operands[0]) == 2 else self.isa.halves
+        forms = self.isa.parts if len(operands[0]) == 2 else self.isa.half_registers
         return self.program.apply(forms[part], *operands, immediate=immediate)
 
     def _pair_add(self, part: Part, registers: list[Register]) -> list[Register]:
         """Neighbouring lanes added; the order of rows stays."""
-        if not self.isa.adds_halves and len(registers[0]) == 2:
+        if not self.isa.adds_half_registers and len(registers[0]) == 2:
             pairs = [registers[i : i + 2] for i in range(0, len(registers), 2)]
             whole = [self.program.apply(self.isa[part], p[0], p[-1]) for p in pairs]
             return whole if len(registers) > 1 else [whole[0][:1]]
         halves = [(half,) for register in registers for half in register]
         added = [
-            self.program.apply(self.isa.halves[part], *halves[i : i + 2])
+            self.program.apply(self.isa.half_registers[part], *halves[i : i + 2])
             for i in range(0, len(halves), 2)
         ]
         joined = [(*added[i], *added[i + 1]) for i in range(0, len(added) - 1, 2)]

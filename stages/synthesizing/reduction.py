@@ -158,7 +158,7 @@ def _repeats(move: Move, rows: int, isa: Isa) -> int:
     size = move.stream.size(rows)
     if move.kind == "pair_add":
         # Two registers in, one out; ARMv7 adds pairwise in halves of registers only.
-        return max(1, -(-size // 2 // (REGISTER // 2 if isa.adds_halves else REGISTER)))
+        return max(1, -(-size // 2 // (REGISTER // 2 if isa.adds_half_registers else REGISTER)))
     if move.kind == "finish" and move.part.startswith("widen"):
         size *= 2
     return max(1, -(-size // REGISTER))

@@ -118,7 +118,7 @@ def price_of(isa: Isa, hardware: Hardware) -> Callable[[Part], float]:
 
 def _form(part: Part, isa: Isa) -> Instruction:
     """A part's form in the set, on half a register where there is no other."""
-    return isa.parts.get(part) or isa.halves[part]
+    return isa.parts.get(part) or isa.half_registers[part]
 
 
 def _is_by_digits(plan: TermPlan | None) -> bool:

@@ -60,7 +60,7 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
     found = core_costs(core)
     for name in set(ISA_NAMES[architecture]) - WITHOUT.get(core, set()):
         isa = ISAS[name]
-        sizes = (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,)
+        sizes = (isa.bytes, isa.bytes // 2) if isa.half_registers else (isa.bytes,)
         memory = [f"{what}_{size}" for what in ("load", "broadcast") for size in sizes]
         for row in (*memory, *(instruction.name for instruction in isa.instructions())):
             assert found.knows(row), row
@@ -92,7 +92,7 @@ def test_an_arm_core_has_the_rows_of_its_features(core: Core) -> None:
     extensions = {"+dotprod", "+i8mm"}.intersection(features)
     dots = [dot for dot in isa_of(hardware).dots if dot.pixels == 1]
     assert len(dots) == 1 + len(extensions)
-    assert hardware.multiplies_halves == ("+fullfp16" in features)
+    assert hardware.multiplies_float16 == ("+fullfp16" in features)
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:

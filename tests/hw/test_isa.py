@@ -173,7 +173,7 @@ def mnemonics(row: Instruction, immediate: int | None, hardware: Hardware) -> se
 )
 def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, expected: str) -> None:
     isa = isa_of(hardware)
-    table = isa.halves if part.startswith("half/") else isa.parts
+    table = isa.half_registers if part.startswith("half/") else isa.parts
     row = table[Part(part.removeprefix("half/"))]
     for immediate in row.immediates or (None,):
         found = mnemonics(row, immediate, hardware)
@@ -198,14 +198,14 @@ def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert isa.lanes * 32 == VECTOR_BITS[isa.name]
     assert set(isa.parts) >= REQUIRED
     whole = [(part, row, isa.bytes) for part, row in isa.parts.items()]
-    for part, row, size in whole + [(p, r, isa.bytes // 2) for p, r in isa.halves.items()]:
+    for part, row, size in whole + [(p, r, isa.bytes // 2) for p, r in isa.half_registers.items()]:
         # A widening operation takes half registers.
         assert {kind.bytes for kind in (*row.operands, row.result)} <= {size, isa.bytes // 2}, part
         assert row.result.bytes == size, part
         if row.declares:
             called = row.emit.split("@")[1].split("(")[0]
             assert f"@{called}(" in row.declares
-    assert len(isa.instructions()) == len({*isa.parts.values(), *isa.halves.values()})
+    assert len(isa.instructions()) == len({*isa.parts.values(), *isa.half_registers.values()})
     for dot in isa.dots:
         total, *factors = isa[dot.part].operands
         assert {kind.lanes for kind in factors} == {total.lanes * dot.group // dot.pixels}
