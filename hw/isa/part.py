@@ -105,7 +105,7 @@ class Part(StrEnum):
     )
 
     def for_lanes(self, bits: int) -> Part:
-        """The same part for lanes of so many bits; ValueError if there is none."""
+        """This part for lanes of so many bits; ValueError if there is none."""
         return Part(f"{self.value.partition('.')[0]}.{bits}")
 
 

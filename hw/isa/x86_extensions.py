@@ -23,7 +23,7 @@ def _vpdpbusd(suffix: str, lanes: int) -> Instruction:
 
 VPDPBUSD = _vpdpbusd("", 16)
 VPDPBUSD_YMM = _vpdpbusd("_ymm", 8)
-"""The same in 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
+"""VPDPBUSD of 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
 
 
 def _vpdpwssd(suffix: str, lanes: int) -> Instruction:

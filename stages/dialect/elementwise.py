@@ -125,7 +125,7 @@ class _Elementwise:
     """Positions of the operands of which a position gets the `Rows` of its channel."""
 
     def shape(self, shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-        """That of the result, by those of all operands; ValueError if these do not broadcast."""
+        """The shape of the result, by those of operands; ValueError if these do not broadcast."""
         apart = {*self.whole, *self.rows}
         return np.broadcast_shapes(*(shape for i, shape in enumerate(shapes) if i not in apart))
 

@@ -60,7 +60,7 @@ def from_bfloat16(m: Numbers, x: Value) -> Value:
 
 @elementwise("to_float16", ["x"], of_type("float16"), accepts={"x": ["float32"]})
 def to_float16(m: Numbers, x: Value) -> Value:
-    """The nearest float16, of two the even one; from 65520 on in size they are infinite."""
+    """The nearest float16, of two the even one; from a magnitude of 65520 on they are infinite."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return m.cast(x, "float16")
 
@@ -95,7 +95,7 @@ def departure(layers: int) -> float:
 
 
 def departure_of_sums(rounded: float, layers: int) -> float:
-    """The same of kernels, where it is known how far an output is that has factors rounded alone.
+    """The `departure` of kernels, where that of an output with only its factors rounded is known.
 
     A network may make more of errors than it makes of numbers; of those of sums it makes as much as
     of those of factors, of which each has two, and all together `FLOAT16_TERMS` + 3. Twice that is

@@ -59,7 +59,7 @@ def _line(missed: int) -> Callable[..., Any]:
         data if the line `is_odd`. `fits` as in `rescale`.
         """
         real = m.cast(data, "float32")
-        addend = m.with_sign(offset, real) if is_odd else offset
+        addend = m.copysign(offset, real) if is_odd else offset
         found = m.saturated(m.multiply_add(real, scale, addend), zero_point.whole, low, high)
         for number, miss in enumerate(misses):
             one = m.cast(m.equal(data, miss), m.dtype(found))

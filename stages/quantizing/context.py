@@ -34,7 +34,7 @@ from stages.quantizing.values import (
 )
 
 RANKS = (2, 4)
-"""Of activations that are levels: features, or an image."""
+"""Ranks of activations that are levels: features, or an image."""
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 """Annotations of float graph inputs that hold integers (FINN-ONNX)."""
 
@@ -60,7 +60,7 @@ class Context:
         return StageError(message, layer=self.layer, hint=hint)
 
     def no_form(self, message: str) -> NoIntegerFormError:
-        """That the current layer can only be computed in float, and why."""
+        """The error that says why the current layer can only be computed in float."""
         return NoIntegerFormError(message, layer=self.layer)
 
     def constant(self, argument: Var) -> Array | None:
@@ -178,7 +178,8 @@ class Context:
         return value
 
     def summed(self, call: Call, data: Var, weight: Array) -> Var:
-        """Sums of a float convolution [O, I, KH, KW], to be exact near level boundaries or all."""
+        """Sums of a float convolution [O, I, KH, KW]; `quantize` makes them exact, near level
+        boundaries or everywhere."""
         read = padded(self.builder, call, data, self.layer)
         strides = tuple(int(n) for n in call.attrs.strides)
         last = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))

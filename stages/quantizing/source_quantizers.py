@@ -67,7 +67,7 @@ class UniformQuantizer:
 
     @property
     def quantization(self) -> Quantization:
-        """That of levels counted from 0."""
+        """What levels mean that are counted from 0."""
         return Quantization(self.source.scale, self.source.levels.from_zero)
 
     @property
@@ -106,7 +106,7 @@ class ThresholdQuantizer:
 
     thresholds: Array
     quantization: Quantization
-    """Of one more level than there are thresholds."""
+    """What the levels mean, of which there is one more than thresholds."""
     rounds: bool = False
 
     @classmethod
