@@ -13,7 +13,7 @@ from hw.core_costs import Core as Core
 from hw.core_costs import core_costs
 from hw.isa import tile_registers
 from hw.isa.instruction_set import Architecture, IsaName
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 ISA_NAMES: dict[Architecture, tuple[IsaName, ...]] = {
     arch: tuple(name for name, isa in sets.ISAS.items() if isa.architecture == arch)
@@ -149,7 +149,7 @@ class Hardware(BaseModel):
     @property
     def multiplies_float16(self) -> bool:
         """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
-        return Part.FLOAT16_MAC in sets.isa_of(self)
+        return Operation.FLOAT16_MAC in sets.isa_of(self)
 
     def ingredients(self) -> dict[str, object]:
         """Return what may influence a build, as plain JSON data: all but words for people."""

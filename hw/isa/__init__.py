@@ -9,7 +9,7 @@ from hw.core_costs import Core
 from hw.isa.instruction import Instruction, Vector
 from hw.isa.instruction_set import Dot, Extension, Isa, IsaName
 from hw.isa.neon import AARCH64, ARMV7
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2
 from hw.isa.x86_extensions import VNNI_256
 
@@ -20,7 +20,7 @@ __all__ = [
     "Extension",
     "Instruction",
     "Isa",
-    "Part",
+    "Operation",
     "Vector",
     "isa_of",
 ]

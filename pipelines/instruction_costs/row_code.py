@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.arm_cores import ARM_CORES
-from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tile_registers
+from hw.isa import VNNI_256, Instruction, Operation, Vector, isa_of, tile_registers
 from hw.isa.gfni import GFNI
 from hw.isa.instruction_set import IsaName
 from hw.profile import ISA_NAMES, NEEDED, Core, Hardware
@@ -61,7 +61,7 @@ def rows_of(core: Core) -> list[Row]:
         for size in (isa.bytes, isa.bytes // 2) if isa.half_registers else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
-        if Part.LOOKUP in isa and isa.bytes > ENTRIES:
+        if Operation.LOOKUP in isa and isa.bytes > ENTRIES:
             name = f"broadcast_half_{isa.bytes}"
             rows.setdefault(name, _memory_row("broadcast_half", isa.bytes, profile))
         for instruction in isa.instructions():

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from hw import core_costs as costs_of_cores
 from hw.arm_cores import ARM_CORES
 from hw.core_costs import CoreCosts, UnknownInstructionError, core_costs
-from hw.isa import ISAS, Part, isa_of, tile_registers
+from hw.isa import ISAS, Operation, isa_of, tile_registers
 from hw.isa.instruction_set import Architecture
 from hw.profile import CORES, ISA_NAMES, Core, Hardware
 from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, FP16, I8MM, PROFILES
@@ -82,7 +82,7 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
 @pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen4", "zen5", "generic-x86-64"])
 def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
     hardware = Hardware.model_validate(AVXVNNI.model_dump() | {"core": core})
-    assert core_costs(core).knows(isa_of(hardware)[Part.DOT].name)
+    assert core_costs(core).knows(isa_of(hardware)[Operation.DOT].name)
 
 
 @pytest.mark.parametrize("core", ARM_CORES)

@@ -147,7 +147,7 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
     inputs = len(values)
     bitwise = {
         table[part].name
-        for table in (isa.parts, isa.half_registers)
+        for table in (isa.rows, isa.half_registers)
         for part in table
         if part in BITWISE
     }
