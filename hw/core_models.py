@@ -103,7 +103,7 @@ class CoreModel(_Data):
 
     description: str
     ghz: float = Field(gt=0)
-    """Its clock in the board that is described."""
+    """The core's clock in the board that is described."""
     sources: dict[str, str]
     memory: MemoryModel
     in_order: InOrder | None = None

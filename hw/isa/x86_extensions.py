@@ -62,7 +62,7 @@ WEIGHED = Instruction(
     VPDPBUSD.declares,
     immediates=(2, 4, 8, 16),
 )
-"""The same with one weight for all bytes: counts of bits that each stand for several."""
+"""VPDPBUSD with one weight for all bytes: counts of bits that each stand for several."""
 
 
 def _columns(half: int) -> Instruction:

@@ -86,18 +86,18 @@ def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expres
             return topi.cast(reduce(x, axis, keepdims, select_last_index=False), dtype)
         last = (1 << SHORT_BITS) - 1
 
-        def half(value: Scalar) -> Scalar:
+        def as_compared(value: Scalar) -> Scalar:
             """A position as it is compared, and back: the first one is the best of equals."""
             return last - value if extreme is topi.max else value
 
         joined = te.compute(
             x.shape,
-            lambda *at: (x(*at).astype("int32") << SHORT_BITS) + half(at[axis]),
+            lambda *at: (x(*at).astype("int32") << SHORT_BITS) + as_compared(at[axis]),
             name="joined",
         )
         best = extreme(joined, axis, keepdims)
         return te.compute(
-            best.shape, lambda *at: half(best(*at) & last).astype(dtype), name="position"
+            best.shape, lambda *at: as_compared(best(*at) & last).astype(dtype), name="position"
         )
 
     return found

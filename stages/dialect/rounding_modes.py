@@ -11,12 +11,12 @@ NEAREST_EVEN = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
 """Modes that take the nearest integer, of two the even one."""
 
 
-def _by_size(rounded: Mode) -> Mode:
-    """A rounding of sizes that keeps the sign."""
+def _by_magnitude(rounded: Mode) -> Mode:
+    """A rounding of magnitudes that keeps the sign."""
 
     def mode(m: Numbers, x: Value) -> Value:
-        size = rounded(m, m.absolute(x))
-        return m.where(x < 0, -size, size)
+        magnitude = rounded(m, m.absolute(x))
+        return m.where(x < 0, -magnitude, magnitude)
 
     return mode
 
@@ -26,10 +26,10 @@ MODES: Mapping[str, Mode] = {
     "CEIL": lambda m, x: m.ceil(x),
     "FLOOR": lambda m, x: m.floor(x),
     "ROUND_TO_ZERO": lambda m, x: m.truncated(x),
-    "UP": _by_size(lambda m, size: m.ceil(size)),
+    "UP": _by_magnitude(lambda m, x: m.ceil(x)),
     "DOWN": lambda m, x: m.truncated(x),
-    "HALF_UP": _by_size(lambda m, size: m.floor(size + m.constant(0.5, "float32"))),
-    "HALF_DOWN": _by_size(lambda m, size: m.ceil(size - m.constant(0.5, "float32"))),
+    "HALF_UP": _by_magnitude(lambda m, x: m.floor(x + m.constant(0.5, "float32"))),
+    "HALF_DOWN": _by_magnitude(lambda m, x: m.ceil(x - m.constant(0.5, "float32"))),
 }
 """Name of a mode → what it makes of floats."""
 

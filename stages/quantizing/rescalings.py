@@ -106,7 +106,7 @@ def searched(
 def _of_channels(
     sums: RescaledSums, rescaling: Rescaling, attrs: Mapping[str, Any], channels: slice
 ) -> tuple[Array, Affine] | None:
-    """The same for some channels."""
+    """What `searched` finds, for some channels."""
     low, high, slope = (each[channels] for each in (sums.low, sums.high, rescaling.slope))
     centre, is_odd = centre_of(attrs), has_signs(attrs)
     levels = centre - attrs["zero_point"].whole
