@@ -69,10 +69,10 @@ class CoreCosts(BaseModel):
     """Execution pipes, by the names of the source."""
     issue: float = Field(gt=0)
     """Instructions started in a cycle at most; its source is `issue`."""
-    line: float = Field(default=0, ge=0)
+    l2_line_cycles: float = Field(default=0, ge=0, alias="line")
     """Cycles that 64 bytes from the L2 cache take beside arithmetic; its source is `line`. 0
     where nobody measured it."""
-    memory: float = Field(default=0, ge=0)
+    memory_line_cycles: float = Field(default=0, ge=0, alias="memory")
     """Cycles that 64 bytes from memory take, or to it, beside arithmetic; its source is `memory`. 0
     where nobody measured it."""
     exposed_epilogue: float = Field(default=0, ge=0)
@@ -95,11 +95,17 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
-        optional = (name for name in ("line", "memory", "exposed_epilogue") if getattr(self, name))
-        for figure in ("issue", *optional):
+        for figure in ("issue", *(self.optional_figures().keys() - {"overlap_window"})):
             if figure not in self.sources:
                 raise ValueError(f"nothing says where the figure '{figure}' comes from")
         return self
+
+    def optional_figures(self) -> dict[str, float]:
+        """Figures that are no instruction's and not every core has, by their names in the file."""
+        fields = type(self).model_fields.items()
+        optional = {field.alias or name: name for name, field in fields if not field.is_required()}
+        found = {stored: getattr(self, name) for stored, name in optional.items()}
+        return {stored: figure for stored, figure in found.items() if figure}
 
     def knows(self, name: str) -> bool:
         """Whether the table has an instruction."""
@@ -168,7 +174,9 @@ class CoreCosts(BaseModel):
         """Return the figures as plain JSON data: they decide algorithms and tiles."""
         without_source = {"instructions": {"__all__": {"source"}}}
         return self.model_dump(
-            mode="json", exclude={"description": True, "sources": True, **without_source}
+            mode="json",
+            by_alias=True,
+            exclude={"description": True, "sources": True, **without_source},
         )
 
 

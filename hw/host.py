@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from hw.arm_cores import ARM_CORES
+from hw.isa.instruction_set import IsaName
 from hw.isa.tile_registers import FEATURES
-from hw.profile import NEEDED, Core, Hardware, Isa
+from hw.profile import NEEDED, Core, Hardware
 
 # /proc/cpuinfo flag → (LLVM feature, features LLVM switches on with it). Only what kernels and
 # the compiler can use is listed, so that machines which differ elsewhere share their artifacts.
@@ -91,7 +92,7 @@ _CACHES: Mapping[Core, tuple[int, int]] = {
 }
 # Linux: arch/x86/include/uapi/asm/prctl.h and arch/x86/include/asm/fpu/types.h
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
-_X86_ISAS: tuple[Isa, ...] = ("avx512vpopcntdq", "avx512bw", "avx2", "sse2")
+_X86_ISAS: tuple[IsaName, ...] = ("avx512vpopcntdq", "avx512bw", "avx2", "sse2")
 
 
 def from_flags(

@@ -12,17 +12,15 @@ from hw.arm_cores import ARM_CORES
 from hw.core_costs import Core as Core
 from hw.core_costs import core_costs
 from hw.isa import tile_registers
-from hw.isa.instruction_set import Architecture, Name
-from hw.isa.part import Part
+from hw.isa.instruction_set import Architecture, IsaName
+from hw.isa.operation import Operation
 
-Isa = Name
-
-ISAS: dict[Architecture, tuple[Isa, ...]] = {
+ISA_NAMES: dict[Architecture, tuple[IsaName, ...]] = {
     arch: tuple(name for name, isa in sets.ISAS.items() if isa.architecture == arch)
     for arch in get_args(Architecture)
 }
-VECTOR_BITS: dict[Isa, int] = {name: 32 * isa.lanes for name, isa in sets.ISAS.items()}
-NEEDED: dict[Isa, tuple[str, ...]] = {name: isa.features for name, isa in sets.ISAS.items()}
+VECTOR_BITS: dict[IsaName, int] = {name: 32 * isa.lanes for name, isa in sets.ISAS.items()}
+NEEDED: dict[IsaName, tuple[str, ...]] = {name: isa.features for name, isa in sets.ISAS.items()}
 CORES: dict[Architecture, tuple[Core, ...]] = {
     "x86_64": (
         *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"),
@@ -66,7 +64,7 @@ class Hardware(BaseModel):
     """Target for the C compiler, with the oldest glibc a package must run on."""
     zig_cpu: str = "baseline"
     """Processor for the C compiler: what the runtime may use before it has checked features."""
-    isa: Isa
+    isa: IsaName
     """The vector instructions that kernels are written in."""
     core: Core
     """The microarchitecture whose costs steer schedules."""
@@ -102,8 +100,8 @@ class Hardware(BaseModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Hardware:
         arch = self.architecture
-        if self.isa not in ISAS[arch]:
-            raise ValueError(f"isa {self.isa} does not exist on {arch}; {_one_of(ISAS[arch])}")
+        if self.isa not in ISA_NAMES[arch]:
+            raise ValueError(f"isa {self.isa} does not exist on {arch}; {_one_of(ISA_NAMES[arch])}")
         missing = [feature for feature in NEEDED[self.isa] if feature not in self.features]
         if missing:
             raise ValueError(f"isa {self.isa} needs the features {', '.join(missing)}")
@@ -124,11 +122,11 @@ class Hardware(BaseModel):
         """Raise ValueError unless the core has costs for all that kernels may be made of."""
         costs = core_costs(self.core)
 
-        def has(isa: Isa) -> bool:
+        def has(isa: IsaName) -> bool:
             return all(costs.knows(row.name) for row in sets.ISAS[isa].instructions())
 
         if not has(self.isa):
-            known = tuple(isa for isa in ISAS[self.architecture] if has(isa))
+            known = tuple(isa for isa in ISA_NAMES[self.architecture] if has(isa))
             raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(known)}")
         isa = sets.isa_of(self)
         needed = [row.name for row in isa.instructions()] + (
@@ -149,9 +147,9 @@ class Hardware(BaseModel):
         return "+avx512vnni" in self.features or "+avxvnni" in self.features
 
     @property
-    def multiplies_halves(self) -> bool:
+    def multiplies_float16(self) -> bool:
         """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
-        return Part.FLOAT16_MAC in sets.isa_of(self)
+        return Operation.FLOAT16_MAC in sets.isa_of(self)
 
     def ingredients(self) -> dict[str, object]:
         """Return what may influence a build, as plain JSON data: all but words for people."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from hw import host
 from hw.arm_cores import ARM_CORES
 from hw.isa.gfni import GFNI
-from hw.isa.instruction_set import Architecture
+from hw.isa.instruction_set import Architecture, IsaName
 from hw.isa.tile_registers import FEATURES
-from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Core, Hardware, Isa
+from hw.profile import CORES, ISA_NAMES, NEEDED, VECTOR_BITS, Core, Hardware
 from pipelines.errors import UserError, did_you_mean
 
-_TYPICAL: Mapping[Isa, Core] = {
+_TYPICAL: Mapping[IsaName, Core] = {
     "sse2": "generic-x86-64",
     "avx2": "haswell",
     "avx512bw": "cascadelake",
@@ -37,7 +37,7 @@ def profiles(isa: str | None, core: str | None) -> list[Hardware]:
 
     Raises UserError for names that do not exist or do not go together.
     """
-    sets = [name for names in ISAS.values() for name in names]
+    sets = [name for names in ISA_NAMES.values() for name in names]
     if isa is not None and isa not in sets:
         raise UserError(f"isa={isa}: unknown instruction set{did_you_mean(isa, sets)}")
     cores = list(dict.fromkeys(name for names in CORES.values() for name in names))
@@ -63,8 +63,8 @@ def native() -> Hardware | None:
         return None
 
 
-def _profile(isa: Isa, core: Core) -> Hardware | None:
-    architecture = next(a for a, names in ISAS.items() if isa in names)
+def _profile(isa: IsaName, core: Core) -> Hardware | None:
+    architecture = next(a for a, names in ISA_NAMES.items() if isa in names)
     if core not in CORES[architecture]:
         return None
     fields = {

@@ -79,7 +79,7 @@ def has(hardware: Hardware) -> set[str]:
     """The families of kernels that there are for a processor, whatever they cost."""
     isa = isa_of(hardware)
     few = [Problem(a, w, ENCODING) for a in (1, 2, 3) for w in (1, 2, 3)]
-    floats = [FLOAT32, BFLOAT16, *([FLOAT16] if hardware.multiplies_halves else [])]
+    floats = [FLOAT32, BFLOAT16, *([FLOAT16] if hardware.multiplies_float16 else [])]
     problems = [*few, BYTES, WIDE_WEIGHTS, *floats]
     kernels = (s for p in problems for s in (*signatures_for(p, isa), *tiles_of(p, isa)))
     return {family(signature) for signature in kernels} | OPERATORS

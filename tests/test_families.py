@@ -20,7 +20,7 @@ def test_every_board_has_recipes() -> None:
 @pytest.mark.parametrize("board", families.boards())
 def test_its_packages_run_every_family_it_has(board: str) -> None:
     hardware = load.load_recipe(f"ci/levels_{board}").hardware
-    assert (f"ci/halves_{board}" in families.recipes_of(board)) == hardware.multiplies_halves
+    assert (f"ci/halves_{board}" in families.recipes_of(board)) == hardware.multiplies_float16
     assert list(families.faults(hardware, families.kept()[board])) == []
 
 

@@ -7,9 +7,9 @@ from typing import Protocol
 from hw.arm_cores import features_of
 from hw.core_costs import Core
 from hw.isa.instruction import Instruction, Vector
-from hw.isa.instruction_set import Dot, Extension, Isa, Name
+from hw.isa.instruction_set import Dot, Extension, Isa, IsaName
 from hw.isa.neon import AARCH64, ARMV7
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2
 from hw.isa.x86_extensions import VNNI_256
 
@@ -20,12 +20,12 @@ __all__ = [
     "Extension",
     "Instruction",
     "Isa",
-    "Part",
+    "Operation",
     "Vector",
     "isa_of",
 ]
 
-ISAS: dict[Name, Isa] = {
+ISAS: dict[IsaName, Isa] = {
     isa.name: isa for isa in (SSE2, AVX2, AVX512BW, AVX512VPOPCNTDQ, AARCH64, ARMV7)
 }
 
@@ -34,7 +34,7 @@ class Processor(Protocol):
     """What a profile says of a processor's instructions."""
 
     @property
-    def isa(self) -> Name:
+    def isa(self) -> IsaName:
         """The name of its instruction set."""
 
     @property

@@ -107,7 +107,7 @@ class ArrayLane(Lane):
             return self._new(floats.astype(kind).view(bits).astype(np.uint64), width)
 
     def bfloat16(self) -> ArrayLane:
-        """Its bits above 16 zeros."""
+        """A bfloat16 as float32: its bits above 16 zeros."""
         return self._new(self.values << np.uint64(16), 32)
 
     def widened(self) -> ArrayLane:

@@ -50,7 +50,7 @@ class BitsLane(ExactLane):
 
     @property
     def depth(self) -> int:
-        """They are no function of other bits."""
+        """0: the bits are no function of other bits."""
         return 0
 
     @property

@@ -10,11 +10,11 @@ import numpy as np
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Instruction
 from hw.isa.instruction_set import Isa
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.isa.tile_registers import COLUMNS, ROWS, bfloat16_dot, tile_dot
 
 TRIALS = 4
-FLOAT16_PARTS = {part for part in Part if part.name.startswith("FLOAT16_")}
+FLOAT16_OPERATIONS = frozenset(each for each in Operation if each.name.startswith("FLOAT16_"))
 
 
 def fingerprint(isa: Isa, *, float16: bool = False) -> str:
@@ -22,9 +22,10 @@ def fingerprint(isa: Isa, *, float16: bool = False) -> str:
 
     Rows of floats of 16 bits count where they are asked for: no other kernel has a use for them.
     """
-    own = {part: row for part, row in isa.parts.items() if float16 or part not in FLOAT16_PARTS}
-    parts = dict(own) | {f"half/{part}": row for part, row in isa.halves.items()}
-    rows = "\n".join(f"{part} {_row(parts[part])}" for part in sorted(parts))
+    skipped = frozenset() if float16 else FLOAT16_OPERATIONS
+    own = {str(name): row for name, row in isa.rows.items() if name not in skipped}
+    rows_of = own | {f"half/{name}": row for name, row in isa.half_registers.items()}
+    rows = "\n".join(f"{name} {_row(rows_of[name])}" for name in sorted(rows_of))
     if isa.tiles:
         dots = (tile_dot(ROWS, COLUMNS), bfloat16_dot(ROWS, COLUMNS))
         rows += f"\ntiles {' '.join(map(_row, dots))}"

@@ -12,12 +12,12 @@ from hw.isa.lane import Lane, Lanes
 
 
 def fused(name: str, lanes: int) -> Instruction:
-    """`total + x * y`, rounded once."""
+    """`total + x * y` of float32, rounded once."""
     return _fused(name, Vector(lanes, 32))
 
 
 def fused_float16(name: str, lanes: int) -> Instruction:
-    """The same of floats of 16 bits."""
+    """`total + x * y` of float16, rounded once."""
     return _fused(name, Vector(lanes, 16))
 
 

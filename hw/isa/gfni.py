@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hw.isa.instruction import Instruction, Meaning, Vector
 from hw.isa.lane import Lane, Lanes
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 REGISTER = Vector(64, 8)
 WIDTHS = (1, 2, 4)
@@ -40,9 +40,9 @@ def code_name(bits: int, is_odd: bool) -> str:
     return f"{'odd' if is_odd else 'signed'}{bits}"
 
 
-def part_for(code: str) -> Part:
-    """The part of the row that makes bytes of numbers of a code."""
-    return Part(f"expand.{code}")
+def operation_for(code: str) -> Operation:
+    """The operation that makes bytes of numbers of a code."""
+    return Operation(f"expand.{code}")
 
 
 def _matrix(bits: int, copy: int, is_odd: bool) -> list[int]:
@@ -69,7 +69,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
 
 
 EXPANSIONS = {
-    part_for(code_name(bits, is_odd)): _expanding(bits, is_odd)
+    operation_for(code_name(bits, is_odd)): _expanding(bits, is_odd)
     for bits in WIDTHS
     for is_odd in (False, True)
 }

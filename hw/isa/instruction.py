@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.isa.lane import L, Lane, Lanes, regroup
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 Meaning = Callable[..., list[Lane]]
 """Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
@@ -202,11 +202,11 @@ def with_constant(
     return helper(name, (seen,), kind, body, meaning)
 
 
-def nibbles(prefix: str, kind: Vector) -> dict[Part, Instruction]:
+def nibbles(prefix: str, kind: Vector) -> dict[Operation, Instruction]:
     """Half bytes, each as a byte."""
     return {
-        Part.LOW_NIBBLE: with_constant(f"{prefix}low_nibble", "and", kind, 15, nibble(0)),
-        Part.HIGH_NIBBLE: with_constant(f"{prefix}high_nibble", "lshr", kind, 4, nibble(1)),
+        Operation.LOW_NIBBLE: with_constant(f"{prefix}low_nibble", "and", kind, 15, nibble(0)),
+        Operation.HIGH_NIBBLE: with_constant(f"{prefix}high_nibble", "lshr", kind, 4, nibble(1)),
     }
 
 

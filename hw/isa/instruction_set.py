@@ -1,4 +1,4 @@
-"""An instruction set as a table: its rows by the parts they play, and what extensions add."""
+"""An instruction set as a table: its rows by the operations they do, and what extensions add."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hw.isa.instruction import Instruction
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 Architecture = Literal["x86_64", "aarch64", "armv7"]
-Name = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
-DOTS = (Part.DOT, Part.DOT_16)
-"""Parts of one instruction, where bytes are widened to the words that it multiplies."""
+IsaName = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
+DOTS = (Operation.DOT, Operation.DOT_16)
+"""Operations of one instruction, where bytes are widened to the words that it multiplies."""
 
 
 @dataclass(frozen=True)
 class Dot:
     """A dot product of bytes, whose second factors, the weights, are signed."""
 
-    part: Part
+    operation: Operation
     group: int
     """Neighbouring 8-bit channels that it multiplies into one 32-bit lane."""
     is_signed: bool = False
@@ -36,12 +36,12 @@ class Extension:
     name: str
     features: tuple[tuple[str, ...], ...]
     """LLVM's features that it needs: all of one of these."""
-    parts: Mapping[Part, Instruction] = field(default_factory=dict)
-    """Rows for parts that the set lacks, or plays by others."""
+    rows: Mapping[Operation, Instruction] = field(default_factory=dict)
+    """Rows for operations that the set lacks, or does otherwise."""
     dots: tuple[Dot, ...] = ()
-    """Dot products that are new, or take the place of those of the same parts."""
-    without: tuple[Part, ...] = ()
-    """Parts that nobody needs any more."""
+    """Dot products that are new, or take the place of those of the same operations."""
+    without: tuple[Operation, ...] = ()
+    """Operations that nobody needs any more."""
     tiles: bool = False
     """Whether it adds registers of rows (`hw.isa.tile_registers`)."""
 
@@ -52,34 +52,34 @@ class Extension:
 
 @dataclass(frozen=True)
 class Isa:
-    """A vector instruction set: which row plays which part in the kernels.
+    """A vector instruction set: which row does which operation of the kernels.
 
     A 32-bit lane belongs to one output channel; `lanes` of them make a register.
     """
 
-    name: Name
+    name: IsaName
     architecture: Architecture
     lanes: int
     registers: int
-    parts: Mapping[Part, Instruction] = field(hash=False)
+    rows: Mapping[Operation, Instruction] = field(hash=False)
     dots: tuple[Dot, ...]
-    """Dot products of bytes; the first is `Part.DOT`, which every set has."""
+    """Dot products of bytes; the first is `Operation.DOT`, which every set has."""
     features: tuple[str, ...] = ()
     """LLVM's features without which a processor does not have the set."""
     extensions: tuple[Extension, ...] = field(default=(), hash=False)
     """What may be added to it, each to what those before it left."""
-    halves: Mapping[Part, Instruction] = field(default_factory=dict, hash=False)
-    """Parts on half a register, of sets that name halves."""
-    adds_halves: bool = False
+    half_registers: Mapping[Operation, Instruction] = field(default_factory=dict, hash=False)
+    """Rows for operations on half a register, of sets whose instructions take halves."""
+    adds_half_registers: bool = False
     """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
     tiles: bool = False
     """Whether there are registers of rows beside them (`hw.isa.tile_registers`)."""
 
-    def __getitem__(self, part: Part) -> Instruction:
-        return self.parts[part]
+    def __getitem__(self, operation: Operation) -> Instruction:
+        return self.rows[operation]
 
-    def __contains__(self, part: Part) -> bool:
-        return part in self.parts
+    def __contains__(self, operation: Operation) -> bool:
+        return operation in self.rows
 
     @property
     def is_arm(self) -> bool:
@@ -94,16 +94,16 @@ class Isa:
     @property
     def counts_bytes(self) -> bool:
         """Whether counts are accumulated in bytes and need flushing."""
-        return self.parts[Part.COUNT].result.bits == 8
+        return self.rows[Operation.COUNT].result.bits == 8
 
     @property
     def dot_group(self) -> int:
-        """Neighbouring 8-bit channels that `Part.DOT` multiplies into one 32-bit lane."""
+        """Neighbouring 8-bit channels that `Operation.DOT` multiplies into one 32-bit lane."""
         return self.dots[0].group
 
     def dot_for(self, low: int, high: int) -> Instruction | None:
         """The row that adds up most products at once with weights from `low` to `high`, if any."""
-        for row in (self.parts[part] for part in DOTS):
+        for row in (self.rows[operation] for operation in DOTS):
             limit = 1 << (row.operands[2].bits - 1)
             if -limit <= low and high < limit:
                 return row
@@ -111,7 +111,7 @@ class Isa:
 
     def instructions(self) -> tuple[Instruction, ...]:
         """Every row once, in order."""
-        rows = (*self.parts.values(), *self.halves.values())
+        rows = (*self.rows.values(), *self.half_registers.values())
         return tuple({row.name: row for row in rows}.values())
 
     def extended(self, features: Collection[str]) -> Isa:
@@ -124,11 +124,11 @@ class Isa:
 
     def with_extension(self, extension: Extension) -> Isa:
         """The set with the rows of an extension."""
-        kept = {part: row for part, row in self.parts.items() if part not in extension.without}
-        dots = {dot.part: dot for dot in (*self.dots, *extension.dots)}
+        kept = {each: row for each, row in self.rows.items() if each not in extension.without}
+        dots = {dot.operation: dot for dot in (*self.dots, *extension.dots)}
         return replace(
             self,
-            parts=kept | dict(extension.parts),
+            rows=kept | dict(extension.rows),
             dots=tuple(dots.values()),
             tiles=self.tiles or extension.tiles,
         )

@@ -23,13 +23,15 @@ from hw.isa.instruction_set import DOTS, Dot, Isa
 from hw.isa.lane import Lane, Lanes
 from hw.isa.neon_extensions import DOTPROD, FP16, I8MM
 from hw.isa.neon_products import A32, A64, byte_pairs, pair_sums, pair_sums_of, smlal, widened_pairs
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 FACTORS = (2, 3, 4, 6, 12)
 """Constants that term plans multiply by."""
 
 
-def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[Part, Instruction]:
+def _widening(
+    name: str, size: int, bits: int, prefix: str, adalp: str
+) -> dict[Operation, Instruction]:
     """Rows from lanes of `bits` bits in `size` bytes to lanes twice as wide."""
     narrow, wide = Vector(8 * size // bits, bits), Vector(4 * size // bits, 2 * bits)
     half = Vector(4 * size // bits, bits)
@@ -84,30 +86,32 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
     signed = f"{prefix}addl" if "arm." in prefix else f"{prefix}addlp"
     signed = signed.replace(".vpaddl", ".vpaddls").replace(".uaddlp", ".saddlp")
     return {
-        Part.PAIR_WIDEN_SIGNED_8.for_lanes(bits): call(
+        Operation.PAIR_WIDEN_SIGNED_8.for_lanes(bits): call(
             f"{name}addlp.s{bits}",
             f"{signed}.{wide.suffix}.{narrow.suffix}",
             (narrow,),
             wide,
             widened_pairs(bits, signed=True),
         ),
-        Part.PAIR_WIDEN_8.for_lanes(bits): pairwise,
-        Part.PAIR_WIDEN_ADD_8.for_lanes(bits): accumulating,
-        Part.WIDEN_ADD_8.for_lanes(bits): added,
-        Part.WIDEN_SCALE_ADD_8.for_lanes(bits): scaled,
+        Operation.PAIR_WIDEN_8.for_lanes(bits): pairwise,
+        Operation.PAIR_WIDEN_ADD_8.for_lanes(bits): accumulating,
+        Operation.WIDEN_ADD_8.for_lanes(bits): added,
+        Operation.WIDEN_SCALE_ADD_8.for_lanes(bits): scaled,
     }
 
 
-def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[Part, Instruction]:
+def _register(
+    name: str, size: int, prefix: str, adalp: str, addp: str
+) -> dict[Operation, Instruction]:
     """The rows on registers of `size` bytes; `addp` is the intrinsic of pairwise addition."""
     byte, word = Vector(size, 8), Vector(size // 4, 32)
     rows = {
-        Part.AND: operator(f"{name}and", "and", word, lambda x, y: x & y),
-        Part.OR: operator(f"{name}orr", "or", word, lambda x, y: x | y),
-        Part.XOR: operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
-        Part.SELECT: _select(name, byte if "arm." in prefix else word, prefix),
-        Part.COUNT: popcount(f"{name}cnt", byte),
-        Part.MAC_8: helper(
+        Operation.AND: operator(f"{name}and", "and", word, lambda x, y: x & y),
+        Operation.OR: operator(f"{name}orr", "or", word, lambda x, y: x | y),
+        Operation.XOR: operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
+        Operation.SELECT: _select(name, byte if "arm." in prefix else word, prefix),
+        Operation.COUNT: popcount(f"{name}cnt", byte),
+        Operation.MAC_8: helper(
             f"{name}mla.8",
             (byte, byte, byte),
             byte,
@@ -117,10 +121,10 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
     }
     for bits in (8, 16, 32):
         kind = Vector(8 * size // bits, bits)
-        rows[Part.ADD_8.for_lanes(bits)] = operator(
+        rows[Operation.ADD_8.for_lanes(bits)] = operator(
             f"{name}add.{bits}", "add", kind, lambda x, y: x + y
         )
-        rows[Part.SCALE_ADD_8.for_lanes(bits)] = scaled_sum(
+        rows[Operation.SCALE_ADD_8.for_lanes(bits)] = scaled_sum(
             f"{name}mla_k.{bits}", kind, FACTORS, opaque=True
         )
     for bits in (8, 16):
@@ -128,7 +132,7 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
         if addp:
             kind = Vector(8 * size // bits, bits)
             intrinsic = f"{addp}.{kind.suffix}"
-            rows[Part.PAIR_ADD_8.for_lanes(bits)] = call(
+            rows[Operation.PAIR_ADD_8.for_lanes(bits)] = call(
                 f"{name}addp.{bits}", intrinsic, (kind, kind), kind, pair_sums
             )
     return rows
@@ -147,10 +151,10 @@ def _select(name: str, kind: Vector, prefix: str) -> Instruction:
     return helper(f"{name}bsl", operands, kind, body, each(select))
 
 
-def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
-    """The parts on half registers; a widening operand would be a quarter, which has no name."""
+def _half_registers(rows: dict[Operation, Instruction]) -> dict[Operation, Instruction]:
+    """Rows on half registers; a widening operand would be a quarter, which has no name."""
     return {
-        part: row for part, row in rows.items() if all(kind.bytes >= 8 for kind in row.operands)
+        each: row for each, row in rows.items() if all(kind.bytes >= 8 for kind in row.operands)
     }
 
 
@@ -168,27 +172,29 @@ def _looked_up_or_kept(kept: Lanes, *operands: Lanes) -> list[Lane]:
     return [select(*lanes) for lanes in zip(is_inside, found, kept, strict=True)]
 
 
-def _lookups() -> dict[Part, Instruction]:
+def _lookups() -> dict[Operation, Instruction]:
     """TBL over a register of 16 entries, and what its indices and sums need; over four of them."""
     byte = Vector(16, 8)
     return {
-        Part.LOOKUP: call("tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up),
-        Part.LOOKUP_FOUR: call(
+        Operation.LOOKUP: call(
+            "tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up
+        ),
+        Operation.LOOKUP_FOUR: call(
             "tbl4", "llvm.aarch64.neon.tbl4.v16i8", (byte,) * 5, byte, _looked_up
         ),
-        Part.LOOKUP_FOUR_ELSE: call(
+        Operation.LOOKUP_FOUR_ELSE: call(
             "tbx4", "llvm.aarch64.neon.tbx4.v16i8", (byte,) * 6, byte, _looked_up_or_kept
         ),
         **nibbles("", byte),
     }
 
 
-def _extended(name: str) -> dict[Part, Instruction]:
+def _extended(name: str) -> dict[Operation, Instruction]:
     """Rows from the lanes of half a register to lanes twice as wide."""
     rows = {}
     for bits in (8, 16):
         narrow, wide = Vector(64 // bits, bits), Vector(64 // bits, 2 * bits)
-        rows[Part.WIDEN_8.for_lanes(bits)] = Instruction(
+        rows[Operation.WIDEN_8.for_lanes(bits)] = Instruction(
             f"{name}.u{bits}",
             (narrow,),
             wide,
@@ -205,19 +211,19 @@ AARCH64 = Isa(
     architecture="aarch64",
     lanes=4,
     registers=32,
-    parts={
+    rows={
         **_register("", 16, f"{A64}u", "", f"{A64}addp"),
         **dict.fromkeys(DOTS, smlal("smlal")),
-        Part.MAC_16: smlal("smlal.s8", 8),
+        Operation.MAC_16: smlal("smlal.s8", 8),
         **byte_pairs(arm32=False),
-        Part.FLOAT_MAC: _FMA,
-        Part.BFLOAT16_DOT: bfloat16_dot(_FMA),
+        Operation.FLOAT_MAC: _FMA,
+        Operation.BFLOAT16_DOT: bfloat16_dot(_FMA),
         **_lookups(),
         **_extended("uxtl"),
     },
-    dots=(Dot(Part.DOT, 1),),
+    dots=(Dot(Operation.DOT, 1),),
     extensions=(DOTPROD, I8MM, FP16),
-    halves=_halves(_register("d_", 8, f"{A64}u", "", f"{A64}addp")),
+    half_registers=_half_registers(_register("d_", 8, f"{A64}u", "", f"{A64}addp")),
 )
 
 ARMV7 = Isa(
@@ -226,17 +232,17 @@ ARMV7 = Isa(
     features=("+neon", "+vfp4"),
     lanes=4,
     registers=16,
-    parts={
+    rows={
         **_register("v", 16, f"{A32}vp", f"{A32}vpadalu", ""),
         **dict.fromkeys(DOTS, smlal("smlal")),
-        Part.MAC_16: smlal("smlal.s8", 8),
+        Operation.MAC_16: smlal("smlal.s8", 8),
         **byte_pairs(arm32=True),
-        Part.FLOAT_MAC: _VFMA,
-        Part.BFLOAT16_DOT: bfloat16_dot(_VFMA),
+        Operation.FLOAT_MAC: _VFMA,
+        Operation.BFLOAT16_DOT: bfloat16_dot(_VFMA),
         **_extended("vmovl"),
-        Part.PAIR_ADD_16: pair_sums_of(Vector(8, 16)),
+        Operation.PAIR_ADD_16: pair_sums_of(Vector(8, 16)),
     },
-    dots=(Dot(Part.DOT, 1),),
-    halves=_halves(_register("vd_", 8, f"{A32}vp", f"{A32}vpadalu", f"{A32}vpadd")),
-    adds_halves=True,
+    dots=(Dot(Operation.DOT, 1),),
+    half_registers=_half_registers(_register("vd_", 8, f"{A32}vp", f"{A32}vpadalu", f"{A32}vpadd")),
+    adds_half_registers=True,
 )

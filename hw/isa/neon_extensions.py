@@ -10,7 +10,7 @@ from hw.isa.float_rows import added_float16, fused_float16, widened_float16
 from hw.isa.instruction import Instruction, Vector, call
 from hw.isa.instruction_set import Dot, Extension
 from hw.isa.lane import Lane, Lanes
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 _WORD, _BYTE = Vector(4, 32), Vector(16, 8)
 
@@ -47,35 +47,35 @@ def _halves(number: int, kind: Vector) -> Instruction:
 DOTPROD = Extension(
     "dot products of signed bytes",
     (("+dotprod",),),
-    {Part.DOT_SIGNED: _dot("sdot", signed=True)},
-    dots=(Dot(Part.DOT_SIGNED, 4, is_signed=True),),
+    {Operation.DOT_SIGNED: _dot("sdot", signed=True)},
+    dots=(Dot(Operation.DOT_SIGNED, 4, is_signed=True),),
 )
 FP16 = Extension(
     "products of floats of 16 bits",
     (("+fullfp16",),),
     {
-        Part.FLOAT16_MAC: fused_float16("fmla.8h", 8),
-        Part.FLOAT16_ADD: added_float16("fadd.8h", neighbours=False),
-        Part.FLOAT16_PAIR_ADD: added_float16("faddp.8h", neighbours=True),
-        Part.FLOAT16_WIDEN_LOW: widened_float16("fcvtl", 0),
-        Part.FLOAT16_WIDEN_HIGH: widened_float16("fcvtl2", 1),
+        Operation.FLOAT16_MAC: fused_float16("fmla.8h", 8),
+        Operation.FLOAT16_ADD: added_float16("fadd.8h", neighbours=False),
+        Operation.FLOAT16_PAIR_ADD: added_float16("faddp.8h", neighbours=True),
+        Operation.FLOAT16_WIDEN_LOW: widened_float16("fcvtl", 0),
+        Operation.FLOAT16_WIDEN_HIGH: widened_float16("fcvtl2", 1),
     },
 )
 I8MM = Extension(
     "dot products of unsigned and signed bytes, and products of matrices of 2x8 and 8x2 bytes",
     (("+i8mm",),),
     {
-        Part.DOT_MIXED: _dot("usdot", signed=False),
-        Part.MATRIX_MIXED: _matrix("usmmla", signed=False),
-        Part.MATRIX_SIGNED: _matrix("smmla", signed=True),
-        Part.LOW_HALVES_8: _halves(0, _BYTE),
-        Part.HIGH_HALVES_8: _halves(1, _BYTE),
-        Part.LOW_HALVES_32: _halves(0, _WORD),
-        Part.HIGH_HALVES_32: _halves(1, _WORD),
+        Operation.DOT_MIXED: _dot("usdot", signed=False),
+        Operation.MATRIX_MIXED: _matrix("usmmla", signed=False),
+        Operation.MATRIX_SIGNED: _matrix("smmla", signed=True),
+        Operation.LOW_HALVES_8: _halves(0, _BYTE),
+        Operation.HIGH_HALVES_8: _halves(1, _BYTE),
+        Operation.LOW_HALVES_32: _halves(0, _WORD),
+        Operation.HIGH_HALVES_32: _halves(1, _WORD),
     },
     dots=(
-        Dot(Part.DOT_MIXED, 4),
-        Dot(Part.MATRIX_MIXED, 8, pixels=2),
-        Dot(Part.MATRIX_SIGNED, 8, is_signed=True, pixels=2),
+        Dot(Operation.DOT_MIXED, 4),
+        Dot(Operation.MATRIX_MIXED, 8, pixels=2),
+        Dot(Operation.MATRIX_SIGNED, 8, is_signed=True, pixels=2),
     ),
 )

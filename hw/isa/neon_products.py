@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hw.isa.instruction import Instruction, Meaning, Vector, call, each, helper, pairs
 from hw.isa.lane import Lane, Lanes
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 
 A64, A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
 """How LLVM's intrinsics are called."""
@@ -38,13 +38,13 @@ def smlal(name: str, bits: int = 16) -> Instruction:
     )
 
 
-def byte_pairs(arm32: bool) -> dict[Part, Instruction]:
+def byte_pairs(arm32: bool) -> dict[Operation, Instruction]:
     """Products of bytes in 16 bits, pairs of these added to 32, and pairs of those."""
     name, prefix = ("v", A32) if arm32 else ("", A64)
     half, byte, word = Vector(8, 8), Vector(8, 16), Vector(4, 32)
     pairwise = widened_pairs(16, signed=True)
     return {
-        Part.MULTIPLY_8: helper(
+        Operation.MULTIPLY_8: helper(
             "smull.s8",
             (half, half),
             byte,
@@ -53,8 +53,8 @@ def byte_pairs(arm32: bool) -> dict[Part, Instruction]:
             f"mul {byte.llvm} %a, %b",
             each(lambda x, y: x.extend(16, True) * y.extend(16, True)),
         ),
-        Part.PAIR_WIDEN_ADD_SIGNED_16: _adalp_signed(name, byte, word, pairwise),
-        Part.PAIR_ADD_32: pair_sums_of(word)
+        Operation.PAIR_WIDEN_ADD_SIGNED_16: _adalp_signed(name, byte, word, pairwise),
+        Operation.PAIR_ADD_32: pair_sums_of(word)
         if arm32
         else call("addp.32", f"{prefix}addp.v4i32", (word, word), word, pair_sums),
     }

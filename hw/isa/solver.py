@@ -84,11 +84,11 @@ class SolverLane(Lane):
         return z3.fpBVToFP(self.term, z3.Float16() if self.bits == 16 else z3.Float32())
 
     def bfloat16(self) -> SolverLane:
-        """Its bits above 16 zeros."""
+        """A bfloat16 as float32: its bits above 16 zeros."""
         return SolverLane(32, z3.Concat(self.term, z3.BitVecVal(0, 16)))
 
     def widened(self) -> SolverLane:
-        """The same number."""
+        """A float16 as float32."""
         wide = z3.fpFPToFP(z3.RNE(), self._float(), z3.Float32())
         return SolverLane(32, z3.fpToIEEEBV(wide))
 

@@ -31,7 +31,7 @@ class Group(NamedTuple):
     positions: int
 
     def joined(self, other: Place) -> Group:
-        """The same positions, of both operands; InexactError if the operands do not match."""
+        """The products of the positions of two groups; InexactError if these do not match."""
         if not isinstance(other, Group) or (self.chunk, self.positions) != (
             other.chunk,
             other.positions,
@@ -66,7 +66,7 @@ class Joint:
         return max(atom.depth for atom in self.atoms)
 
     def apart(self, vector: Vector) -> Iterator[tuple[Place, Vector]]:
-        """The same sum of each kind alone; InexactError if a pattern is more than its bits."""
+        """The sum taken apart, by its kinds; InexactError if a pattern is more than its bits."""
         expected = [0]
         for number in range(len(self.atoms)):
             single = int(vector[1 << number])
@@ -145,12 +145,12 @@ class SumLane(ExactLane):
         return SumLane(self.bits, {one.joined(two): x * y})
 
     def bfloat16(self) -> SumLane:
-        """The same number."""
+        """The number of a bfloat16, which a float32 holds."""
         return SumLane(32, self.terms, self.constant)
 
     def widened(self) -> SumLane:
-        """The same number; one too large for 16 bits is infinite there, and is left out as rounding
-        is."""
+        """The number of a float16 as a float32. That one too large for 16 bits is infinite is left
+        out, as rounding is."""
         return SumLane(32, self.terms, self.constant)
 
     def fadd(self, other: SumLane) -> SumLane:
@@ -190,7 +190,7 @@ class SumLane(ExactLane):
         return self.constant == 0 and all(map(is_nothing, self.terms.values()))
 
     def resolved(self) -> SumLane:
-        """The same number without joint places; InexactError if they do not cancel.
+        """The number without joint places; InexactError if they do not cancel.
 
         Sums and carries of a full adder do: low + 2 high = a + b + c, whatever the three are.
         """

@@ -131,6 +131,6 @@ def configuration(shapes: Sequence[tuple[int, int]]) -> bytes:
 
 
 def configuration_text(name: str, shapes: Sequence[tuple[int, int]]) -> str:
-    """That operand as a constant `@name` in LLVM IR."""
+    """The operand of LDTILECFG as a constant `@name` in LLVM IR."""
     data = "".join(f"\\{byte:02X}" for byte in configuration(shapes))
     return f'@{name} = private constant [64 x i8] c"{data}", align 64'

@@ -29,7 +29,7 @@ from hw.isa.instruction import (
 )
 from hw.isa.instruction_set import DOTS, Dot, Isa
 from hw.isa.lane import Lane, Lanes
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.isa.x86_extensions import BITALG, OF_256_BITS, OF_512_BITS
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16)
@@ -50,14 +50,14 @@ def _word_pairs(x: Lanes) -> list[Lane]:
     return [p.extend(32, True) + q.extend(32, True) for p, q in pairs(x)]
 
 
-def _common(prefix: str, lanes: int) -> dict[Part, Instruction]:
+def _common(prefix: str, lanes: int) -> dict[Operation, Instruction]:
     """Rows that every width has."""
     word = Vector(lanes, 32)
     rows = {
-        Part.AND: operator(f"{prefix}pand", "and", word, lambda x, y: x & y),
-        Part.OR: operator(f"{prefix}por", "or", word, lambda x, y: x | y),
-        Part.XOR: operator(f"{prefix}pxor", "xor", word, lambda x, y: x ^ y),
-        Part.SELECT: helper(
+        Operation.AND: operator(f"{prefix}pand", "and", word, lambda x, y: x & y),
+        Operation.OR: operator(f"{prefix}por", "or", word, lambda x, y: x | y),
+        Operation.XOR: operator(f"{prefix}pxor", "xor", word, lambda x, y: x ^ y),
+        Operation.SELECT: helper(
             f"{prefix}select",
             (word, word, word),
             word,
@@ -67,11 +67,11 @@ def _common(prefix: str, lanes: int) -> dict[Part, Instruction]:
             f"or {word.llvm} %a, %c",
             each(select),
         ),
-        Part.SCALE_ADD_32: scaled_sum(f"{prefix}mulld_add", word, FACTORS),
+        Operation.SCALE_ADD_32: scaled_sum(f"{prefix}mulld_add", word, FACTORS),
     }
     for bits, letter in ((8, "b"), (16, "w"), (32, "d")):
         kind = Vector(32 * lanes // bits, bits)
-        rows[Part.ADD_8.for_lanes(bits)] = operator(
+        rows[Operation.ADD_8.for_lanes(bits)] = operator(
             f"{prefix}padd{letter}", "add", kind, lambda x, y: x + y
         )
     return rows
@@ -79,11 +79,11 @@ def _common(prefix: str, lanes: int) -> dict[Part, Instruction]:
 
 def _products_of_words(
     name: str, suffix: str, intrinsic: str, lanes: int
-) -> dict[Part, Instruction]:
+) -> dict[Operation, Instruction]:
     """PMADDWD: two 16-bit products per 32-bit lane, added up or to an accumulator."""
     wide, narrow = Vector(lanes, 32), Vector(2 * lanes, 16)
     products = call(f"{name}{suffix}", intrinsic, (narrow, narrow), wide, _word_products)
-    return {Part.PRODUCTS_16: products} | dict.fromkeys(
+    return {Operation.PRODUCTS_16: products} | dict.fromkeys(
         DOTS, _madd(f"{name}_add{suffix}", products)
     )
 
@@ -106,27 +106,29 @@ def _madd(name: str, products: Instruction) -> Instruction:
     )
 
 
-def _floats(product: Instruction) -> dict[Part, Instruction]:
+def _floats(product: Instruction) -> dict[Operation, Instruction]:
     """Products of floats, and of pairs of bfloat16."""
-    return {Part.FLOAT_MAC: product, Part.BFLOAT16_DOT: bfloat16_dot(product)}
+    return {Operation.FLOAT_MAC: product, Operation.BFLOAT16_DOT: bfloat16_dot(product)}
 
 
-def _sums_of_bytes(suffix: str, ubsw: str, wd: str, lanes: int) -> dict[Part, Instruction]:
+def _sums_of_bytes(suffix: str, ubsw: str, wd: str, lanes: int) -> dict[Operation, Instruction]:
     """Pair sums by multiplication with ones, and products of small bytes in 16 bits."""
     byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
     ones = [(kind.llvm, kind.splat(1)) for kind in (byte, word)]
     words = call(f"vpmaddwd_ones{suffix}", wd, (word,), wide, _word_pairs, ones[1])
     return {
-        Part.PAIR_WIDEN_8: call(
+        Operation.PAIR_WIDEN_8: call(
             f"vpmaddubsw_ones{suffix}", ubsw, (byte,), word, _byte_pairs, ones[0]
         ),
-        Part.PAIR_WIDEN_16: words,
-        Part.PAIR_WIDEN_SIGNED_16: words,
-        Part.PRODUCTS_8: call(f"vpmaddubsw{suffix}", ubsw, (byte, byte), word, _saturated_pairs),
+        Operation.PAIR_WIDEN_16: words,
+        Operation.PAIR_WIDEN_SIGNED_16: words,
+        Operation.PRODUCTS_8: call(
+            f"vpmaddubsw{suffix}", ubsw, (byte, byte), word, _saturated_pairs
+        ),
     }
 
 
-def _shifted_sums(lanes: int) -> dict[Part, Instruction]:
+def _shifted_sums(lanes: int) -> dict[Operation, Instruction]:
     """Sums of neighbours by shift and mask, for SSE2, which has no PMADDUBSW."""
 
     def row(bits: int) -> Instruction:
@@ -142,7 +144,7 @@ def _shifted_sums(lanes: int) -> dict[Part, Instruction]:
             lambda x: [p.extend(2 * bits) + q.extend(2 * bits) for p, q in pairs(x)],
         )
 
-    return {Part.PAIR_WIDEN_8: row(8), Part.PAIR_WIDEN_16: row(16)}
+    return {Operation.PAIR_WIDEN_8: row(8), Operation.PAIR_WIDEN_16: row(16)}
 
 
 def _looked_up(table: Lanes, index: Lanes) -> list[Lane]:
@@ -150,24 +152,24 @@ def _looked_up(table: Lanes, index: Lanes) -> list[Lane]:
     return [lane.lookup([*table[n // 16 * 16 :][:16]] * 8) for n, lane in enumerate(index)]
 
 
-def _lookups(prefix: str, intrinsic: str, lanes: int) -> dict[Part, Instruction]:
+def _lookups(prefix: str, intrinsic: str, lanes: int) -> dict[Operation, Instruction]:
     """VPSHUFB, and what its indices and sums need."""
     byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
     mask = (1 << 16) - 1
     return {
-        Part.LOOKUP: call(f"{prefix}pshufb", intrinsic, (byte, byte), byte, _looked_up),
+        Operation.LOOKUP: call(f"{prefix}pshufb", intrinsic, (byte, byte), byte, _looked_up),
         **nibbles(prefix, byte),
-        Part.ODD_8: with_constant(f"{prefix}odd_bytes", "lshr", word, 8, high, byte),
+        Operation.ODD_8: with_constant(f"{prefix}odd_bytes", "lshr", word, 8, high, byte),
         # Of words that odd bytes were added to with the even ones: the even ones alone.
-        Part.LESS_ODD_8: helper(
+        Operation.LESS_ODD_8: helper(
             f"{prefix}less_odd_bytes",
             (word, word),
             word,
             f"shl {word.llvm} %1, {word.splat(8)}\nsub {word.llvm} %0, %a",
             each(lambda x, y: x - y.times(256)),
         ),
-        Part.EVEN_16: with_constant(f"{prefix}even_words", "and", wide, mask, low, word),
-        Part.ODD_16: with_constant(f"{prefix}odd_words", "lshr", wide, 16, high, word),
+        Operation.EVEN_16: with_constant(f"{prefix}even_words", "and", wide, mask, low, word),
+        Operation.ODD_16: with_constant(f"{prefix}odd_words", "lshr", wide, 16, high, word),
     }
 
 
@@ -193,14 +195,14 @@ SSE2 = Isa(
     architecture="x86_64",
     lanes=4,
     registers=16,
-    parts={
+    rows={
         **_common("", 4),
-        Part.COUNT: popcount("popcount_bytes_xmm", Vector(16, 8)),
+        Operation.COUNT: popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
         **_products_of_words("pmaddwd", "", "llvm.x86.sse2.pmadd.wd", 4),
         **_floats(rounded_twice("mulps_addps", 4)),
     },
-    dots=(Dot(Part.DOT, 2),),
+    dots=(Dot(Operation.DOT, 2),),
 )
 
 AVX2 = Isa(
@@ -209,15 +211,15 @@ AVX2 = Isa(
     features=("+avx2", "+fma"),
     lanes=8,
     registers=16,
-    parts={
+    rows={
         **_common("v", 8),
-        Part.COUNT: popcount("popcount_bytes_ymm", Vector(32, 8)),
+        Operation.COUNT: popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
         **_products_of_words("vpmaddwd", "_ymm", "llvm.x86.avx2.pmadd.wd", 8),
         **_floats(fused("vfmadd_ymm", 8)),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
-    dots=(Dot(Part.DOT, 2),),
+    dots=(Dot(Operation.DOT, 2),),
     extensions=OF_256_BITS,
 )
 
@@ -234,14 +236,14 @@ def _ternary(name: str, table: int, meaning: Callable[..., Lane]) -> Instruction
 
 _ZMM_ROWS = {
     **_common("z", 16),
-    Part.SELECT: _ternary("select", 0xCA, select),
-    Part.BIT_SUM: _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
-    Part.BIT_CARRY: _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
+    Operation.SELECT: _ternary("select", 0xCA, select),
+    Operation.BIT_SUM: _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
+    Operation.BIT_CARRY: _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
     **_products_of_words("vpmaddwd", "_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
     **_floats(fused("vfmadd_zmm", 16)),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
-    Part.ADD_QUARTERS_32: _quarter_sums("zadd_quarters"),
+    Operation.ADD_QUARTERS_32: _quarter_sums("zadd_quarters"),
 }
 
 AVX512BW = Isa(
@@ -250,8 +252,8 @@ AVX512BW = Isa(
     features=_AVX512BW,
     lanes=16,
     registers=32,
-    parts={**_ZMM_ROWS, Part.COUNT: popcount("popcount_bytes_zmm", Vector(64, 8))},
-    dots=(Dot(Part.DOT, 2),),
+    rows={**_ZMM_ROWS, Operation.COUNT: popcount("popcount_bytes_zmm", Vector(64, 8))},
+    dots=(Dot(Operation.DOT, 2),),
     extensions=(*OF_512_BITS, BITALG),
 )
 
@@ -261,7 +263,7 @@ AVX512VPOPCNTDQ = Isa(
     features=(*_AVX512BW, "+avx512vpopcntdq"),
     lanes=16,
     registers=32,
-    parts={**_ZMM_ROWS, Part.COUNT: popcount("vpopcntd", _ZMM)},
-    dots=(Dot(Part.DOT, 2),),
+    rows={**_ZMM_ROWS, Operation.COUNT: popcount("vpopcntd", _ZMM)},
+    dots=(Dot(Operation.DOT, 2),),
     extensions=OF_512_BITS,
 )

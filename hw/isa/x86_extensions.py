@@ -8,7 +8,7 @@ from hw.isa.gfni import EXPANSIONS, GFNI
 from hw.isa.instruction import Instruction, Vector, call, helper, popcount
 from hw.isa.instruction_set import Dot, Extension
 from hw.isa.lane import Lane, Lanes
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.isa.tile_registers import FEATURES
 
 _ZMM = Vector(16, 32)
@@ -23,7 +23,7 @@ def _vpdpbusd(suffix: str, lanes: int) -> Instruction:
 
 VPDPBUSD = _vpdpbusd("", 16)
 VPDPBUSD_YMM = _vpdpbusd("_ymm", 8)
-"""The same in 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
+"""VPDPBUSD of 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
 
 
 def _vpdpwssd(suffix: str, lanes: int) -> Instruction:
@@ -62,7 +62,7 @@ WEIGHED = Instruction(
     VPDPBUSD.declares,
     immediates=(2, 4, 8, 16),
 )
-"""The same with one weight for all bytes: counts of bits that each stand for several."""
+"""VPDPBUSD with one weight for all bytes: counts of bits that each stand for several."""
 
 
 def _columns(half: int) -> Instruction:
@@ -107,23 +107,23 @@ def _dot_products(dot: Instruction, words: Instruction, *features: tuple[str, ..
     return Extension(
         "dot products",
         features,
-        {Part.DOT: dot, Part.DOT_16: words},
-        dots=(Dot(Part.DOT, 4),),
-        without=(Part.PRODUCTS_16,),
+        {Operation.DOT: dot, Operation.DOT_16: words},
+        dots=(Dot(Operation.DOT, 4),),
+        without=(Operation.PRODUCTS_16,),
     )
 
 
 OF_256_BITS = (_dot_products(VPDPBUSD_YMM, VPDPWSSD_YMM, ("+avxvnni",), VNNI_256),)
 OF_512_BITS = (
     _dot_products(VPDPBUSD, VPDPWSSD, (_VNNI,)),
-    Extension("weighed counts", ((_VNNI,),), {Part.WEIGHED_8: WEIGHED}),
+    Extension("weighed counts", ((_VNNI,),), {Operation.WEIGHED_8: WEIGHED}),
     Extension(
         "bytes from anywhere",
         ((_VNNI, "+avx512vbmi"),),
         {
-            Part.COLUMNS_0: _columns(0),
-            Part.COLUMNS_1: _columns(1),
-            Part.LOOKUP_PAIR: _pair_lookup(),
+            Operation.COLUMNS_0: _columns(0),
+            Operation.COLUMNS_1: _columns(1),
+            Operation.LOOKUP_PAIR: _pair_lookup(),
         },
     ),
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
@@ -132,12 +132,12 @@ OF_512_BITS = (
     Extension(
         "products of bfloat16",
         (("+avx512bf16",),),
-        {Part.BFLOAT16_DOT: vdpbf16ps(fused("vfmadd_zmm", 16))},
+        {Operation.BFLOAT16_DOT: vdpbf16ps(fused("vfmadd_zmm", 16))},
     ),
 )
 BITALG = Extension(
     "counts of bytes",
     (("+avx512bitalg",),),
-    {Part.COUNT: popcount("vpopcntb", Vector(64, 8))},
+    {Operation.COUNT: popcount("vpopcntb", Vector(64, 8))},
 )
 """For sets that count no words."""

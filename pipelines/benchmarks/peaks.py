@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw import host
-from hw.isa import Part, tile_registers
+from hw.isa import Operation, tile_registers
 from hw.profile import Hardware
 
 if TYPE_CHECKING:
@@ -130,15 +130,17 @@ def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> li
 
 def popcounts_text(isa: Isa) -> list[str]:
     """The LLVM function `bk_popcount`: bits of two operands that are both set, counted."""
-    counter, word = isa[Part.COUNT].result, isa[Part.AND].result
+    counter, word = isa[Operation.COUNT].result, isa[Operation.AND].result
 
     def step(code: FunctionText, totals: Sequence[str], unknown: Operand) -> list[str]:
         (total,) = totals
-        both = code.apply(isa[Part.AND], unknown("a"), unknown("w"))
+        both = code.apply(isa[Operation.AND], unknown("a"), unknown("w"))
         bits = code.bitcast(both, word.llvm, counter.llvm)
         return [
             code.apply(
-                isa[Part.ADD_8.for_lanes(counter.bits)], total, code.apply(isa[Part.COUNT], bits)
+                isa[Operation.ADD_8.for_lanes(counter.bits)],
+                total,
+                code.apply(isa[Operation.COUNT], bits),
             )
         ]
 

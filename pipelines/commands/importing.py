@@ -40,7 +40,7 @@ def described(source: bytes) -> dict[str, Any]:
     if description["unsupported"]:
         return dict(description)
     model = importing.run(source=source, options=ImportOptions())
-    moved = importing.spread(source=source, model=model, options=GoldenOptions())
+    moved = importing.output_tolerance(source=source, model=model, options=GoldenOptions())
     return description | {
         "numerics": importing.numerics(model),
         "islands": importing.islands(model),

@@ -10,7 +10,7 @@ from typing import get_args
 
 from hw import host
 from hw.core_costs import CoreCosts
-from hw.isa import Part, isa_of
+from hw.isa import Operation, isa_of
 from hw.profile import Core, Hardware
 from pipelines.errors import UserError, did_you_mean, shown
 from pipelines.instruction_costs import core_table, in_order_figures, mca_figures, timed_figures
@@ -129,13 +129,13 @@ def _blocks(rows: Sequence[Row]) -> dict[str, Mapping[str, int]]:
     blocks: dict[str, Mapping[str, int]] = {}
     for profile in {row.profile.model_dump_json(): row.profile for row in rows}.values():
         isa = isa_of(profile)
-        logic, count = isa[Part.AND].name, isa[Part.COUNT].name
-        add = isa[Part.ADD_8.for_lanes(isa[Part.COUNT].result.bits)].name
+        logic, count = isa[Operation.AND].name, isa[Operation.COUNT].name
+        add = isa[Operation.ADD_8.for_lanes(isa[Operation.COUNT].result.bits)].name
         memory = {f"load_{isa.bytes}": 1, f"broadcast_{isa.bytes}": 1}
         for parts in (
             {logic: 1, count: 1, add: 1},
             {**memory, logic: 1, count: 1, add: 1},
-            {**memory, isa[Part.DOT].name: 1},
+            {**memory, isa[Operation.DOT].name: 1},
         ):
             blocks[" ".join(parts)] = parts
     return blocks

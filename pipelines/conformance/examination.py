@@ -95,7 +95,7 @@ def _say_what_is_followed(
             found = row_verdicts.compared(golden, lambda sample: interpret.run(model, sample))
             row["from_default"] = found
     if CLOSE in gives:
-        row["moved_by_last_bits"] = max(closeness.spread(model, given).values())
+        row["moved_by_last_bits"] = max(closeness.output_tolerances(model, given).values())
         if row["status"] == "differs" and _largest(row) <= row["moved_by_last_bits"]:
             row["status"] = "close"
 

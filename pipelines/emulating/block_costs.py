@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw import timings
+from hw import core_models
 from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.modelling import cycle_prices
@@ -82,8 +82,8 @@ class Pricing:
 def pricing_of(hardware: Hardware) -> Pricing:
     """Return how a board's blocks are priced; where nothing can model it, without cycles."""
     core, architecture = hardware.core, hardware.architecture
-    if core not in timings.names():
-        lack = f"there is no model of the {core}; there are {', '.join(timings.names())}"
+    if core not in core_models.names():
+        lack = f"there is no model of the {core}; there are {', '.join(core_models.names())}"
         return Pricing(core, architecture, NO_MEMORY, lack)
     try:
         cycle_prices.rounds_of([_NOP[architecture]], core, architecture)

@@ -41,7 +41,7 @@ def overflowing(execution: PlanExecution, is_infinite: bool = False) -> str:
         return ""
     import numpy as np
 
-    from stages.dialect.float_linear import HALF_TERMS, LARGEST_HALF
+    from stages.dialect.float_linear import FLOAT16_TERMS, LARGEST_FLOAT16
     from stages.graph import interpret
 
     golden = execution.load(execution.plan.step(GOLDEN))
@@ -58,8 +58,10 @@ def overflowing(execution: PlanExecution, is_infinite: bool = False) -> str:
     if not found and not is_infinite:
         return ""
     others = f" and {len(found) - 1} others" if len(found) > 1 else ""
-    what = f"values of '{next(iter(found))}'{others}" if found else f"sums of {HALF_TERMS} products"
+    what = (
+        f"values of '{next(iter(found))}'{others}" if found else f"sums of {FLOAT16_TERMS} products"
+    )
     return (
-        f"{what} are beyond {LARGEST_HALF}, where float16 ends, and count as infinite; write "
+        f"{what} are beyond {LARGEST_FLOAT16}, where float16 ends, and count as infinite; write "
         "floats: bfloat16, or float32"
     )

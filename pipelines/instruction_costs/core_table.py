@@ -36,7 +36,16 @@ _ISSUE: Mapping[Core, tuple[float, str]] = {
     "zen5": (8, "Software Optimization Guide for the AMD Zen 5 Microarchitecture: dispatch width"),
     "generic-x86-64": (4, "the narrowest of the x86 cores here"),
 }
-_ESTIMATES: Mapping[Core, tuple[Mapping[str, float], Mapping[str, str]]] = {
+ESTIMATES: Mapping[Core, tuple[Mapping[str, float], Mapping[str, str]]] = {
+    "cortex-a53": (
+        {"line": 9.2, "memory": 33},
+        {
+            "line": "hw/timing/cortex-a53.yaml: the latency of the L2 cache, for as many loads "
+            "at a time as overlap",
+            "memory": "hw/timing/cortex-a53.yaml: what moving a line takes, as if it were "
+            "fetched ahead",
+        },
+    ),
     "cascadelake": (
         {"line": 1},
         {
@@ -55,7 +64,7 @@ _ESTIMATES: Mapping[Core, tuple[Mapping[str, float], Mapping[str, str]]] = {
         },
     ),
 }
-"""Figures beside those of instructions, and where they come from."""
+"""Core → its figures that are no instruction's, and where each comes from."""
 ARM32 = "arm32"
 _ARM32_SOURCE = (
     "as the A64 instruction that does the same, on the same pipes: llvm-mca has no model of a "
@@ -98,7 +107,7 @@ def table(
         sources = {**sources, "tiles": _TILES_SOURCE}
     used = {key for entry in found.values() for key in entry["source"].split("+")}
     pipes = {pipe for entry in found.values() for use in entry["uses"] for pipe in use.split("+")}
-    estimates, origins = _ESTIMATES.get(core, ({}, {}))
+    estimates, origins = ESTIMATES.get(core, ({}, {}))
     fields = {
         "description": _DESCRIPTIONS[core],
         "sources": {key: text for key, text in sources.items() if key in used}
@@ -122,11 +131,7 @@ def text(costs: CoreCosts, command: str) -> str:
         *(f"  {key}: {json.dumps(source)}" for key, source in fields["sources"].items()),
         f"pipes: [{', '.join(fields['pipes'])}]",
         f"issue: {fields['issue']:g}",
-        *(
-            f"{name}: {fields[name]:g}"
-            for name in ("line", "exposed_epilogue", "overlap_window")
-            if fields[name]
-        ),
+        *(f"{name}: {figure:g}" for name, figure in costs.optional_figures().items()),
         "instructions:",
     ]
     for name, entry in fields["instructions"].items():

@@ -11,7 +11,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from hw import timings
+from hw import core_models
 from hw.profile import Core
 from pipelines.errors import UserError
 from pipelines.instruction_costs.figures import Figure
@@ -25,7 +25,7 @@ _HALVES = ("low", "high")
 
 def is_known(core: Core) -> bool:
     """Whether a core has such a model."""
-    return core in timings.names() and timings.model(core).in_order is not None
+    return core in core_models.names() and core_models.model(core).in_order is not None
 
 
 def source(core: Core) -> str:
@@ -38,7 +38,7 @@ def source(core: Core) -> str:
 
 def figures(core: Core, triple: str, lines: Sequence[str]) -> dict[str, Figure]:
     """The figure of every line of machine code, each on its own."""
-    model = timings.model(core).in_order
+    model = core_models.model(core).in_order
     assert model
     decoder = Decoder("aarch64", model)
     found = {}

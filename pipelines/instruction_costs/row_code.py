@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.arm_cores import ARM_CORES
-from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tile_registers
+from hw.isa import VNNI_256, Instruction, Operation, Vector, isa_of, tile_registers
 from hw.isa.gfni import GFNI
-from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
+from hw.isa.instruction_set import IsaName
+from hw.profile import ISA_NAMES, NEEDED, Core, Hardware
 
 # What each core has: its widest instruction sets and the features with rows of their own.
 _VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
@@ -57,10 +58,10 @@ def rows_of(core: Core) -> list[Row]:
     rows: dict[str, Row] = {}
     for profile in _profiles(core):
         isa = isa_of(profile)
-        for size in (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,):
+        for size in (isa.bytes, isa.bytes // 2) if isa.half_registers else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
-        if Part.LOOKUP in isa and isa.bytes > ENTRIES:
+        if Operation.LOOKUP in isa and isa.bytes > ENTRIES:
             name = f"broadcast_half_{isa.bytes}"
             rows.setdefault(name, _memory_row("broadcast_half", isa.bytes, profile))
         for instruction in isa.instructions():
@@ -75,7 +76,7 @@ def _profiles(core: Core) -> list[Hardware]:
         cpu = "generic" if core.startswith("generic") else core
         return [profile_of(core, "aarch64", "neon_aarch64", cpu, ARM_CORES[core].features)]
     count, extra = _X86_SETS[core]
-    names = ISAS["x86_64"][:count]
+    names = ISA_NAMES["x86_64"][:count]
     plain = [profile_of(core, "x86_64", name, "x86-64", NEEDED[name]) for name in names]
     more = {"avx2": VNNI_256, "avx512bw": extra} if extra else {}
     return plain + [
@@ -86,7 +87,7 @@ def _profiles(core: Core) -> list[Hardware]:
 
 
 def profile_of(
-    core: Core, architecture: str, isa: Isa, cpu: str, features: Sequence[str]
+    core: Core, architecture: str, isa: IsaName, cpu: str, features: Sequence[str]
 ) -> Hardware:
     """A profile to compile rows with."""
     # Not validated: a profile asks for the very table that is to be made.

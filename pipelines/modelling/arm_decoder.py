@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hw.timings import InOrder
+from hw.core_models import InOrder
 from pipelines.errors import UserError
 
 Slot = Literal["any", "first", "both"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from hw import timings
+from hw import core_models
 from pipelines.errors import UserError, did_you_mean
 from pipelines.modelling import out_of_order
 from pipelines.modelling.code_blocks import Block
@@ -30,13 +30,14 @@ class Priced:
     """With what the block waits for and moves."""
 
 
-def model(core: str) -> timings.Model:
+def model(core: str) -> core_models.CoreModel:
     """The model of a core; UserError lists the cores that have one."""
-    if core not in timings.names():
+    names = core_models.names()
+    if core not in names:
         raise UserError(
-            f"no model of the core '{core}'{did_you_mean(core, timings.names(), otherwise='known')}"
+            f"no model of the core '{core}'{did_you_mean(core, names, otherwise='known')}"
         )
-    return timings.model(core)
+    return core_models.model(core)
 
 
 def memory(core: str) -> Memory:

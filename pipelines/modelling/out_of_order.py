@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from hw.timings import Mca
+from hw.core_models import Mca
 from pipelines.errors import UserError
 
 OLDEST = 17

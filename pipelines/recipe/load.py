@@ -256,10 +256,10 @@ def _hardware(tree: Node, faults: list[Fault]) -> Hardware | None:
 
 def _check_floats(recipe: Recipe, hardware: Hardware, tree: Node, faults: list[Fault]) -> None:
     """Report floats that the processor cannot multiply."""
-    if recipe.floats == "float16" and not hardware.multiplies_halves:
+    if recipe.floats == "float16" and not hardware.multiplies_float16:
         place = place_of(tree, "floats")
         boards = [load_board(name, place, []) for name in list_boards() if name != "host"]
-        accepted = ", ".join(b.name for b in boards if b is not None and b.multiplies_halves)
+        accepted = ", ".join(b.name for b in boards if b is not None and b.multiplies_float16)
         sentence = (
             "float16 needs a processor that multiplies floats of 16 bits (+fullfp16), and "
             f"{hardware.name} has none; accepted: hardware {accepted}; or write floats: float32"

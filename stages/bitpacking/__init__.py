@@ -15,9 +15,9 @@ biases with every correction folded in. One pass does it for all models, `PackCo
    padding of its channels and the order of its rows. Readers make layout requests. The solver joins
    those that one tensor can serve, stores levels as signed bytes where no kernel need flip them
    then (`rebasing.py`), and says what each composite writes.
-4. The pass makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
-   with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py` and
-   `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
+4. The pass makes each composite anew (`composite_packer.py`), in the order of `main`: a packed
+   convolution with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py`
+   and `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
    knows where each variable lies by then. What no composite writes as a layer wants it, such as a
    graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
    `computed_matrices.py`).

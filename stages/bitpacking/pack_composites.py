@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hw.profile import Hardware
 from stages.bitpacking.call_graph import Caller, Graph
-from stages.bitpacking.composing import Composite
+from stages.bitpacking.composite_packer import CompositePacker
 from stages.bitpacking.edges import solve
 from stages.bitpacking.kernel_choice import choose
 from stages.bitpacking.places import Places
@@ -57,10 +57,10 @@ class PackComposites(Places):
         """Call a composite anew, or as it was if neither it nor what it writes is packed."""
         variable, edges = caller.variable, self.edges
         if caller.of_levels or variable in edges.plans or edges.of(variable).layouts:
-            composite = Composite(self, caller, self.converts_slowly)
-            function = composite.build()
-            value = self.call(function, composite.arguments, caller.name)
-            self.written(composite.written, value)
+            packer = CompositePacker(self, caller, self.converts_slowly)
+            function = packer.build()
+            value = self.call(function, packer.arguments, caller.name)
+            self.written(packer.written, value)
         else:
             arguments = [self.read(argument) for argument in caller.actual.values()]
             self.mapping[variable] = self.call(caller.function, arguments, caller.name)

@@ -13,7 +13,7 @@ from stages.calibrating.histograms import BINS, Histogram
 from stages.kinds import Array
 
 Range = tuple[float, float]
-Method = Callable[[Histogram, int, bool], Range]
+CalibrationMethod = Callable[[Histogram, int, bool], Range]
 """Histogram, number of levels, whether the grid is symmetric about 0 → range."""
 
 TAIL = 1e-4
@@ -139,7 +139,7 @@ def _smoothed(distribution: Array, share: float = 1e-4) -> Array:
     return np.maximum(moved, 1e-12)
 
 
-METHODS: Mapping[str, Method] = {
+METHODS: Mapping[str, CalibrationMethod] = {
     "minmax": minmax,
     "entropy": entropy,
     "mse": mse,

@@ -52,7 +52,7 @@ class Linear:
 
 
 def fold(model: Model) -> Model:
-    """The same function with less to quantize; attributes of `main` stay."""
+    """A model of the same function with less to quantize; attributes of `main` stay."""
     return FoldIntoLayers(model).run()
 
 
@@ -68,7 +68,7 @@ class FoldIntoLayers(Pass):
         self._readers.update(outputs_of(self.main))
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that outputs depend on."""
+        """The bindings that outputs depend on."""
         return needed_bindings(self.main)
 
     def finish(self, results: Sequence[Var]) -> Model:

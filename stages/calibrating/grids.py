@@ -73,7 +73,7 @@ def quantized(values: Array, grid: Grid) -> Array:
 
 
 def _of_scale(scale: float, zero_point: int, dtype: str) -> Quantization:
-    """That of a scale, which is 1 for a tensor of zeros."""
+    """The quantization of a scale, which becomes 1 for a tensor of zeros."""
     return Quantization.of_type(max(scale, SMALLEST_SCALE) if scale else 1, zero_point, dtype)
 
 

@@ -62,7 +62,7 @@ class InsertLowBitQuantizers(Pass):
         ]
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that outputs depend on."""
+        """The bindings that outputs depend on."""
         return needed_bindings(self.main)
 
     def finish(self, results: Sequence[Var]) -> Model:

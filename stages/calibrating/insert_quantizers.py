@@ -67,7 +67,7 @@ class InsertQuantizers(Pass):
         return activation_quantization(*ends, encoding)
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that outputs depend on."""
+        """The bindings that outputs depend on."""
         return needed_bindings(self.main)
 
     def finish(self, results: Sequence[Var]) -> Model:

@@ -38,7 +38,7 @@ class Layer:
     end: str
     """The one whose value it gives."""
     weight_bits: int | None = None
-    """Of its weights; None where it has none."""
+    """Bits of the layer's weights; None where it has none."""
     constants: dict[Var, Array] = field(default_factory=dict)
     """What a quantizer gives → the constant in float32 that it was made of."""
     quantizers: dict[Var, Any] = field(default_factory=dict)

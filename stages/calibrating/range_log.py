@@ -13,7 +13,7 @@ ATTRIBUTE = "ranges"
 
 
 class RangeLog(Mapping[str, Callable[[int, bool], Range]]):
-    """The same ranges, with a note of each that was asked for."""
+    """Ranges of tensors by name, which notes down each range that was asked for."""
 
     def __init__(self, found: Ranges) -> None:
         self._found = found

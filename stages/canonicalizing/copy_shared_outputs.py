@@ -45,7 +45,7 @@ class CopySharedOutputs(Pass):
         return super().finish([self._copied(v) if is_shared else v for v, is_shared in pairs])
 
     def _copied(self, value: Var) -> Var:
-        """The same once more: what is reshaped is computed where it is an output."""
+        """A copy of a value: what is reshaped is computed where it is an output."""
         self.rewrites += 1
         call = relax.op.reshape(value, shape_of(value.ty))
         return self.builder.emit(call, f"{value.name}.copied")

@@ -28,11 +28,11 @@ class Shaped(Protocol):
 
     @property
     def shape(self) -> Sequence[Any]:
-        """Its extents."""
+        """The extents of the tensor."""
 
 
 class Typed(Protocol):
-    """The same, of which the type of the elements is asked."""
+    """A tensor type of which the type of the elements is asked."""
 
     @property
     def dtype(self) -> Any:

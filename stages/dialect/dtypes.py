@@ -21,7 +21,7 @@ class DType:
     kind: str
     bits: int
     lanes: int = 1
-    """Of a vector in a kernel; 1 for all that is no vector."""
+    """Lanes of a vector in a kernel; 1 for all that is no vector."""
 
     @property
     def is_integer(self) -> bool:

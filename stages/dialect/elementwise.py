@@ -125,9 +125,9 @@ class _Elementwise:
     """Positions of the operands of which a position gets the `Rows` of its channel."""
 
     def shape(self, shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-        """That of the result, by those of all operands; ValueError if these do not broadcast."""
-        apart = {*self.whole, *self.rows}
-        return np.broadcast_shapes(*(shape for i, shape in enumerate(shapes) if i not in apart))
+        """The shape of the result, by those of operands; ValueError if these do not broadcast."""
+        exempt = {*self.whole, *self.rows}
+        return np.broadcast_shapes(*(shape for i, shape in enumerate(shapes) if i not in exempt))
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> TensorType:
         """The result's type; ValueError for operands of other types or shapes."""
@@ -140,8 +140,8 @@ class _Elementwise:
         try:
             shape = self.shape(shapes)
         except ValueError as error:
-            apart = {*self.whole, *self.rows}
-            listed = " and ".join(str(list(s)) for i, s in enumerate(shapes) if i not in apart)
+            exempt = {*self.whole, *self.rows}
+            listed = " and ".join(str(list(s)) for i, s in enumerate(shapes) if i not in exempt)
             raise ValueError(f"operands of shapes {listed} do not broadcast") from error
         return tensor_type(shape, self.result([dtype_of(kind) for kind in types], attrs))
 

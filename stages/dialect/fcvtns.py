@@ -17,7 +17,7 @@ NAME = "tirx.bitkiln_nearest"
 REGISTER = 4
 """Lanes of 32 bits."""
 _PURE = 1
-"""As TVM numbers the effects of a call."""
+"""The number that TVM gives calls without an effect."""
 
 register_op_attr(NAME, "TVectorizable", True)
 register_op_attr(NAME, "TCallEffectKind", _PURE)

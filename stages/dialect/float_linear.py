@@ -3,7 +3,8 @@
 Images come with their padding. Both factors are float32, or both bfloat16: the upper halves of
 floats, stored as uint16; or both float16 (IEEE 754 binary16). Meanings and tensor expressions take
 sums in float64 and round them once; kernels round after every product, so that the two differ in
-the last bits: of float32, but of float16 those of sums of `HALF_TERMS` products, which are float16.
+the last bits: of float32, but of float16 those of sums of `FLOAT16_TERMS` products, which are
+float16.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from stages.dialect.registry import Builder, register
 from stages.kinds import Array
 from stages.nodes import Scalar, Tensor, TensorType
 
-HALF = 1 << 16
-HALF_TERMS = 32
+BFLOAT16_STEP = 1 << 16
+"""How far the bits of neighbouring bfloat16 are apart, read as those of a float32."""
+FLOAT16_TERMS = 32
 """Products that are added up in float16 at most, before their sum is added to others in float32.
 
 More of them would gain little: on a Raspberry Pi 5 MobileNet v2 is modelled at 50.7, 47.1 and 46.0
 million cycles with 16, 32 and 64. It departs from float32 by 0.018 to 0.020 of its largest output,
 and by 0.010 where factors alone are rounded."""
-HALF_ROUNDOFF = 2.0**-11
-LARGEST_HALF = 65504
+FLOAT16_ROUNDOFF = 2.0**-11
+LARGEST_FLOAT16 = 65504
 LIKELY = 3.0
 """How many times the size of random errors is allowed: all but 2 exp(-9/2) = 2.2 % keep to that."""
 
@@ -43,21 +45,22 @@ LIKELY = 3.0
 def to_bfloat16(m: Numbers, x: Value) -> Value:
     """The nearest bfloat16, of two the even one; what is no number stays none."""
     bits = m.bits_of(x, "uint32")
-    upper = bits // m.constant(HALF, "uint32")
+    upper = bits // m.constant(BFLOAT16_STEP, "uint32")
     even = upper & m.constant(1, "uint32")
-    rounded = (bits + m.constant(HALF // 2 - 1, "uint32") + even) // m.constant(HALF, "uint32")
+    moved = bits + m.constant(BFLOAT16_STEP // 2 - 1, "uint32") + even
+    rounded = moved // m.constant(BFLOAT16_STEP, "uint32")
     return m.cast(m.where(x == x, rounded, m.constant(0x7FC0, "uint32")), "uint16")
 
 
 @elementwise("from_bfloat16", ["x"], of_type("float32"), accepts={"x": ["bfloat16"]})
 def from_bfloat16(m: Numbers, x: Value) -> Value:
     """The same number as float32."""
-    return m.bits_of(m.cast(x, "uint32") * m.constant(HALF, "uint32"), "float32")
+    return m.bits_of(m.cast(x, "uint32") * m.constant(BFLOAT16_STEP, "uint32"), "float32")
 
 
 @elementwise("to_float16", ["x"], of_type("float16"), accepts={"x": ["float32"]})
 def to_float16(m: Numbers, x: Value) -> Value:
-    """The nearest float16, of two the even one; from 65520 on in size they are infinite."""
+    """The nearest float16, of two the even one; from a magnitude of 65520 on they are infinite."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return m.cast(x, "float16")
 
@@ -69,13 +72,13 @@ def from_float16(m: Numbers, x: Value) -> Value:
 
 
 FROM_BFLOAT16 = ARITHMETIC[from_bfloat16.name]
-Half = Literal["bfloat16", "float16"]
-HALVING: Mapping[Half, tuple[Builder, Builder]] = {
+HalfPrecision = Literal["bfloat16", "float16"]
+HALF_PRECISION_CASTS: Mapping[HalfPrecision, tuple[Builder, Builder]] = {
     "bfloat16": (to_bfloat16, from_bfloat16),
     "float16": (to_float16, from_float16),
 }
 """Floats of 16 bits → what rounds float32 to them, and back."""
-WIDENINGS = tuple(widen.name for _, widen in HALVING.values())
+WIDENINGS = tuple(widen.name for _, widen in HALF_PRECISION_CASTS.values())
 
 
 def departure(layers: int) -> float:
@@ -88,19 +91,19 @@ def departure(layers: int) -> float:
     Mary, *A New Approach to Probabilistic Rounding Error Analysis*, 2019). Sums in float32 count
     for nothing.
     """
-    return LIKELY * sqrt(layers * (HALF_TERMS + 3)) * HALF_ROUNDOFF
+    return LIKELY * sqrt(layers * (FLOAT16_TERMS + 3)) * FLOAT16_ROUNDOFF
 
 
 def departure_of_sums(rounded: float, layers: int) -> float:
-    """The same of kernels, where it is known how far an output is that has factors rounded alone.
+    """The `departure` of kernels, where that of an output with only its factors rounded is known.
 
     A network may make more of errors than it makes of numbers; of those of sums it makes as much as
-    of those of factors, of which each has two, and all together `HALF_TERMS` + 3. Twice that is
+    of those of factors, of which each has two, and all together `FLOAT16_TERMS` + 3. Twice that is
     allowed: the largest of some errors is seldom where others have theirs. It was 2.0 to 3.5 times
     the departure by factors alone in MobileNets and ResNets, of which 4.2 are what is likely.
     """
     most = departure(layers)
-    return max(most, 2 * sqrt((HALF_TERMS + 3) / 2) * min(rounded, most))
+    return max(most, 2 * sqrt((FLOAT16_TERMS + 3) / 2) * min(rounded, most))
 
 
 def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:

@@ -139,7 +139,7 @@ def threshold(
         hit = value >= m.cast(limit, kind)
         if rising:
             return hit
-        return m.where(m.equal(flip, m.constant(0, "uint8")), hit, m.opposite(hit))
+        return m.where(m.equal(flip, m.constant(0, "uint8")), hit, m.logical_not(hit))
 
     return thresholds.count(is_reached)
 
@@ -159,7 +159,7 @@ def requantize(
     """`clip(round_half_even(float32(data) * multiplier + offset), low, high)` in float32.
 
     `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma). What
-    `fits` is known to have sums below 2^31 in size.
+    `fits` is known to have sums below 2^31 in magnitude.
     """
     del dtype, fits
     scaled = m.product(m.cast(data, "float32"), multiplier) + offset

@@ -17,13 +17,13 @@ from stages.nodes import Call, Scalar
 
 LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm)
 LAZY = "tirx.if_then_else"
-"""Of its branches only one is computed, so nothing may be taken out of them."""
+"""The operator of whose branches one is computed, so that nothing may be taken out of them."""
 LOAD = "te.tensor_load"
 """An element of a tensor."""
 
 
 def shared(expression: Scalar, *, in_indices: bool = True) -> Scalar:
-    """The same expression with every value that is used more than once bound by a Let.
+    """An expression with every value that is used more than once bound by a Let.
 
     Without `in_indices` no name stands in the index of a tensor's element, as a schedule wants it,
     which derives from the index what is read.

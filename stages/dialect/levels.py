@@ -53,7 +53,7 @@ class Levels:
 
     @property
     def from_zero(self) -> Levels:
-        """The same, counted from 0."""
+        """These levels, counted from 0."""
         return Levels(0, self.high - self.low, self.zero_point.moved(-self.low))
 
     @property

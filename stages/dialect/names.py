@@ -92,9 +92,9 @@ QNN_RESUM = f"{PREFIX}resum"
 INTEGER_LINEAR = (QNN_CONV2D, QNN_DENSE)
 """Linear layers of integers, with bytes or without an algorithm yet."""
 BIT_LINEAR = (QNN_BITSERIAL_CONV2D, QNN_BITSERIAL_DENSE, QNN_LOOKUP_CONV2D, QNN_LOOKUP_DENSE)
-"""The same with an algorithm for few bits: popcounts of bit planes, or look-ups."""
+"""Linear layers with an algorithm for few bits: popcounts of bit planes, or look-ups."""
 LEVEL_LINEAR = (*INTEGER_LINEAR, *BIT_LINEAR)
-"""All of these, with an algorithm or without."""
+"""All linear layers of integers, with an algorithm or without."""
 FLOAT_LINEAR = (QNN_FLOAT_CONV2D, QNN_FLOAT_DENSE, QNN_FLOAT_BATCH_DENSE)
 """Linear layers of floats that micro-kernels compute."""
 POOLS = (MAX_POOL2D, AVG_POOL2D)
@@ -106,4 +106,4 @@ MOVEMENTS = frozenset(
 )
 """Operators that choose and move values of their first operand."""
 REARRANGEMENTS = (PERMUTE_DIMS, RESHAPE)
-"""Those movements that neither lose nor repeat a value: kernels do them as they load or store."""
+"""Movements that neither lose nor repeat a value: kernels do them as they load or store."""

@@ -20,8 +20,8 @@ Value = Any
 """A NumPy array or a TIR expression."""
 
 MAGIC = 1.5 * 2**23
-"""Added to a float32 below 2^22 in size, it leaves no room for a fraction: the sum is rounded to
-the nearest integer, half to even."""
+"""Added to a float32 below 2^22 in magnitude, it leaves no room for a fraction: the sum is
+rounded to the nearest integer, half to even."""
 SMALL = 2**22 - 1
 WORD = 2**15 - 256
 """What is at most so large fits 16 bits, and with any zero point of a byte added."""
@@ -44,13 +44,13 @@ class Numbers(Protocol):
     def where(self, condition: Value, yes: Value, no: Value) -> Value:
         """Per position, one of two values of the same type; both are computed."""
 
-    def both(self, left: Value, right: Value) -> Value:
+    def logical_and(self, left: Value, right: Value) -> Value:
         """Whether both conditions hold."""
 
     def equal(self, left: Value, right: Value) -> Value:
         """Whether two integers of the same type are the same."""
 
-    def opposite(self, condition: Value) -> Value:
+    def logical_not(self, condition: Value) -> Value:
         """Whether a condition does not hold."""
 
     def minimum(self, left: Value, right: Value) -> Value:
@@ -82,11 +82,11 @@ class Numbers(Protocol):
     ) -> Value:
         """`nearest(clip(x, low - zero_point, high - zero_point)) + zero_point` of a float32.
 
-        What `fits_word` is known to be at most `WORD` in size, rounded.
+        What `fits_word` is known to be at most `WORD` in magnitude, rounded.
         """
 
     def float_of_moved(self, x: Value) -> Value:
-        """`x - MAGIC_BITS` as float32, of an int32 that is at most `SMALL` in size then."""
+        """`x - MAGIC_BITS` as float32, of an int32 that is at most `SMALL` in magnitude then."""
 
     def floor(self, x: Value) -> Value:
         """Floats to the integer below."""
@@ -98,10 +98,10 @@ class Numbers(Protocol):
         """Floats to the next integer towards zero; the result is still float."""
 
     def absolute(self, x: Value) -> Value:
-        """The size of a number."""
+        """The magnitude of a number."""
 
-    def with_sign(self, size: Value, x: Value) -> Value:
-        """A float of the one's size and the other's sign."""
+    def copysign(self, magnitude: Value, x: Value) -> Value:
+        """A float of the one's magnitude and the other's sign."""
 
     def square_root(self, x: Value) -> Value:
         """The square root of floats."""

@@ -14,7 +14,7 @@ class WholeNumbers(TirNumbers):
     def saturated(
         self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
     ) -> Value:
-        """The same whole number as a float32; the zero point is added as `MAGIC` is taken away.
+        """The saturated integer as a float32; the zero point is added as `MAGIC` is taken away.
 
         Where floats have an instruction that rounds, integers are clipped.
         """

@@ -26,7 +26,7 @@ class NumpyNumbers:
         """`np.where`."""
         return np.where(condition, yes, no)
 
-    def both(self, left: Value, right: Value) -> Value:
+    def logical_and(self, left: Value, right: Value) -> Value:
         """`np.logical_and`."""
         return np.logical_and(left, right)
 
@@ -34,7 +34,7 @@ class NumpyNumbers:
         """`==`."""
         return np.equal(left, right)
 
-    def opposite(self, condition: Value) -> Value:
+    def logical_not(self, condition: Value) -> Value:
         """`np.logical_not`."""
         return np.logical_not(condition)
 
@@ -78,11 +78,11 @@ class NumpyNumbers:
     def saturated(
         self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
     ) -> Value:
-        """As it stands there."""
+        """`clipped`, which is its definition."""
         return clipped(self, x, zero_point, low, high)
 
     def float_of_moved(self, x: Value) -> Value:
-        """As it stands there."""
+        """The difference, then the cast."""
         return (x - np.int32(MAGIC_BITS)).astype(np.float32)
 
     def floor(self, x: Value) -> Value:
@@ -101,9 +101,9 @@ class NumpyNumbers:
         """`np.abs`."""
         return np.abs(x)
 
-    def with_sign(self, size: Value, x: Value) -> Value:
+    def copysign(self, magnitude: Value, x: Value) -> Value:
         """`np.copysign`."""
-        return np.copysign(size, x)
+        return np.copysign(magnitude, x)
 
     def square_root(self, x: Value) -> Value:
         """`np.sqrt`, which IEEE 754 rounds correctly."""

@@ -57,7 +57,7 @@ class TirNumbers:
         """A select."""
         return tirx.Select(condition, yes, no)
 
-    def both(self, left: Value, right: Value) -> Value:
+    def logical_and(self, left: Value, right: Value) -> Value:
         """A conjunction."""
         return tirx.all(left, right)
 
@@ -65,7 +65,7 @@ class TirNumbers:
         """TIR's comparison; Python's would compare the expressions."""
         return tirx.EQ(left, right)
 
-    def opposite(self, condition: Value) -> Value:
+    def logical_not(self, condition: Value) -> Value:
         """A negation."""
         return tirx.Not(condition)
 
@@ -143,9 +143,9 @@ class TirNumbers:
         """TIR's abs."""
         return tirx.abs(x)
 
-    def with_sign(self, size: Value, x: Value) -> Value:
+    def copysign(self, magnitude: Value, x: Value) -> Value:
         """LLVM's copysign."""
-        return tirx.call_llvm_pure_intrin(self.dtype(size), "llvm.copysign", size, x)
+        return tirx.call_llvm_pure_intrin(self.dtype(magnitude), "llvm.copysign", magnitude, x)
 
     def square_root(self, x: Value) -> Value:
         """LLVM's sqrt."""
@@ -164,7 +164,7 @@ TIR: Numbers = TirNumbers()
 
 
 def rounded_by_sum(x: Scalar) -> Scalar:
-    """A float32 of at most `SMALL` in size plus `MAGIC`: its last bits are the nearest integer."""
+    """A float32 of magnitude `SMALL` at most, plus `MAGIC`; its last bits are the nearest int."""
     return fence(x + tirx.const(MAGIC, "float32"))
 
 

@@ -37,7 +37,7 @@ class Sides(NamedTuple):
         return cls(top, left, bottom, right)
 
     def pad_width(self, channels: int = 0) -> list[int]:
-        """As `nn.pad` takes them of NHWC, with so many channels behind those there are."""
+        """The `pad_width` of an `nn.pad` of NHWC, with so many channels behind those there are."""
         return [0, 0, self.top, self.bottom, self.left, self.right, 0, channels]
 
     def around(self, height: int, width: int) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class Padding:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Padding:
-        """That of a linear operator with these attributes; a matrix product has none."""
+        """The padding of a linear operator with these attributes; a matrix product has none."""
         padding = attrs.get("padding", NO_PADDING)
         if not isinstance(padding, cls):
             raise ValueError(f"padding {list(padding)} without a pad_value")
@@ -87,7 +87,7 @@ class Halo:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Halo:
-        """That of an edge which is stored with these attributes."""
+        """The halo of an edge which is stored with these attributes."""
         halo = attrs["halo"]
         return halo if isinstance(halo, cls) else cls(halo)
 

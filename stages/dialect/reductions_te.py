@@ -15,10 +15,10 @@ from stages.dialect.movement_te import Expression, ints_of
 from stages.nodes import Call, Scalar, Tensor
 
 SHORT = ("int8", "uint8", "int16")
-SIZE = 0x7FFFFFFF
+MAGNITUDE_MASK = 0x7FFFFFFF
 """The bits of a float32 less its sign."""
-HALF = 16
-"""Integers of at most half of 32 bits, and how many bits that is."""
+SHORT_BITS = 16
+"""Bits of the longest of the `SHORT` integers; as many are left of 32 for a position."""
 
 
 def _axes(call: Call, rank: int) -> list[int]:
@@ -45,7 +45,7 @@ def _mean(call: Call, x: Tensor) -> Tensor:
 
 def _in_order(bits: Scalar) -> Scalar:
     """The bits of a float32 as an int32 that is larger where the float is, and back."""
-    return bits ^ ((bits >> 31) & SIZE)
+    return bits ^ ((bits >> 31) & MAGNITUDE_MASK)
 
 
 def _extreme(reduce: Callable[..., Any]) -> Expression:
@@ -82,20 +82,22 @@ def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expres
     def found(call: Call, x: Tensor) -> Tensor:
         axis = None if call.attrs.axis is None else int(call.attrs.axis)
         keepdims, dtype = bool(call.attrs.keepdims), dtype_of(call.ty)
-        if axis is None or str(x.dtype) not in SHORT or int(x.shape[axis]) > 1 << HALF:
+        if axis is None or str(x.dtype) not in SHORT or int(x.shape[axis]) > 1 << SHORT_BITS:
             return topi.cast(reduce(x, axis, keepdims, select_last_index=False), dtype)
-        last = (1 << HALF) - 1
+        last = (1 << SHORT_BITS) - 1
 
-        def half(value: Scalar) -> Scalar:
+        def as_compared(value: Scalar) -> Scalar:
             """A position as it is compared, and back: the first one is the best of equals."""
             return last - value if extreme is topi.max else value
 
         joined = te.compute(
-            x.shape, lambda *at: (x(*at).astype("int32") << HALF) + half(at[axis]), name="joined"
+            x.shape,
+            lambda *at: (x(*at).astype("int32") << SHORT_BITS) + as_compared(at[axis]),
+            name="joined",
         )
         best = extreme(joined, axis, keepdims)
         return te.compute(
-            best.shape, lambda *at: half(best(*at) & last).astype(dtype), name="position"
+            best.shape, lambda *at: as_compared(best(*at) & last).astype(dtype), name="position"
         )
 
     return found

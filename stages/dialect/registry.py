@@ -46,7 +46,7 @@ class Operator:
 
     @property
     def full_name(self) -> str:
-        """Its name in Relax, such as `relax.qnn.conv2d`."""
+        """The operator's name in Relax, such as `relax.qnn.conv2d`."""
         return PREFIX + self.name
 
 

@@ -87,9 +87,9 @@ class ZeroPoint:
 
 
 AT_ZERO = ZeroPoint(0)
-"""That of stored numbers which are numerators."""
+"""The zero point of stored numbers that are numerators."""
 BIPOLAR = ZeroPoint(1)
-"""That of bits which stand for -1 and 1, at a scale of 2."""
+"""The zero point of bits that stand for -1 and 1, at a scale of 2."""
 
 
 def as_attribute(name: str, value: Any) -> Any:

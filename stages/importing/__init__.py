@@ -37,10 +37,10 @@ __all__ = [
     "inputs",
     "islands",
     "numerics",
+    "output_tolerance",
     "read",
     "run",
     "signature",
-    "spread",
     "starter_recipe",
     "takes_images",
 ]
@@ -112,7 +112,7 @@ def islands(model: Model) -> list[Table]:
     ]
 
 
-def spread(*, source: bytes, model: Model, options: GoldenOptions) -> float | None:
+def output_tolerance(*, source: bytes, model: Model, options: GoldenOptions) -> float | None:
     """By how much outputs may differ on the golden inputs as last bits of floats move levels.
 
     None where nothing is close instead of equal, or the model is too large to try that.
@@ -121,7 +121,7 @@ def spread(*, source: bytes, model: Model, options: GoldenOptions) -> float | No
     if size > closeness.MOST_PARAMETERS or not closeness.inexact_operands(model):
         return None
     samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)
-    return max(closeness.spread(model, samples).values())
+    return max(closeness.output_tolerances(model, samples).values())
 
 
 def signature(model: Model) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:

@@ -66,7 +66,9 @@ def _is_inexact(value: Any) -> bool:
     return isinstance(value, Call) and is_float and str(value.op.name) not in EXACT
 
 
-def spread(model: Model, samples: Sequence[Mapping[str, Array]], seed: int = 0) -> dict[str, float]:
+def output_tolerances(
+    model: Model, samples: Sequence[Mapping[str, Array]], seed: int = 0
+) -> dict[str, float]:
     """By how much outputs move at most where the last bits of inexact operands do, by name."""
     rng, inexact = np.random.default_rng(seed), set(inexact_operands(model))
     moved = dict.fromkeys(output_names(model), 0.0)

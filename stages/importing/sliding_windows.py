@@ -62,7 +62,7 @@ def windows_of(
 def image_windows(
     attributes: Mapping[str, Any], kernel: Sequence[int], extents: Sequence[int]
 ) -> Windows:
-    """The same of a node of one or two dimensions; a row is an image one pixel high."""
+    """The windows of a node of one or two dimensions; a row is an image one pixel high."""
     if len(kernel) != 1:
         return windows_of(attributes, kernel, extents)
     flat = dict(attributes)

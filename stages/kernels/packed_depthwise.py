@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
 from stages.dialect.convolve import convolve
@@ -31,7 +31,7 @@ PAIR_LIMIT = 127
 
 def takes_pairs(isa: Isa) -> bool:
     """Whether products of signed bytes are added by two in 16 bits, before they are widened."""
-    return Part.MULTIPLY_8 in isa and Part.MAC_16 in isa
+    return Operation.MULTIPLY_8 in isa and Operation.MAC_16 in isa
 
 
 def pack_depthwise(levels: Array, group: int, dtype: str) -> Array:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from stages.dialect.numbers import Numbers, Value
 
 MOST_TIES = 1 << 9
-"""Those between the integers of a byte are tried, and no more."""
+"""Ties that are tried: those between the integers of a byte, and no more."""
 LEAST_SCALE = 2.0**-60
-"""Of smaller ones, and of those larger than its inverse, remainders might lose digits."""
+"""Remainders might lose digits of scales below this, and of those above its inverse."""
 NEAR = 8
 """Floats on either side of a tie that are tried: farther away a unit makes no difference."""
 

@@ -30,7 +30,7 @@ def qlinear_add(
     A ratio is an operand's scale over the result's; `fixed` (float32, scalar) is the result's zero
     point less both operands', each times its ratio.
     `offset` is added to all integers meanwhile: on x86, ONNX Runtime turns int8 of QDQ graphs into
-    uint8, which changes what is rounded. What `fits` is known to have sums below 2^30 in size.
+    uint8, which changes what is rounded. What `fits` is known to have sums below 2^30 in magnitude.
     """
     left, right = (_moved(m, each, offset) for each in (lhs, rhs))
     value = m.multiply_add(left, lhs_ratio, m.multiply_add(right, rhs_ratio, fixed))

@@ -31,7 +31,7 @@ class Product:
 
     @property
     def layer(self) -> str:
-        """Its name."""
+        """The name of the layer."""
         return str(self.variable.name)
 
     @property
@@ -86,8 +86,8 @@ def _fits(product: Product) -> bool:
     if is_op(product.call, CONV):
         attrs = product.call.attrs
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
-        return layouts == ("NCHW", "OIHW") and weight.along(0, 4)
-    return weight.is_per_tensor or (len(shape) == 2 and weight.along(1, 2))
+        return layouts == ("NCHW", "OIHW") and weight.is_per_axis(0, 4)
+    return weight.is_per_tensor or (len(shape) == 2 and weight.is_per_axis(1, 2))
 
 
 def accumulated(graph: QdqGraph, variable: Var) -> Var | None:

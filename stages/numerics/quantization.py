@@ -25,7 +25,7 @@ class Quantization:
 
     @classmethod
     def of_type(cls, scale: float | np.float32, zero_point: int, dtype: str) -> Quantization:
-        """That of all integers of a type."""
+        """The quantization whose levels are all integers of a type."""
         return cls(np.float32(scale), Levels.of_type(dtype, ZeroPoint.of(zero_point)))
 
     @property

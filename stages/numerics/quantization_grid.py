@@ -40,7 +40,7 @@ class Grid:
 
     @property
     def quantization(self) -> Quantization | None:
-        """That of the whole tensor, where there is one scale and one zero point; else None."""
+        """The quantization of a tensor of one scale and one zero point; None of others."""
         if not self.is_per_tensor:
             return None
         return Quantization.of_type(self.scale.item(), self.zero_point.item(), self.dtype)
@@ -51,7 +51,7 @@ class Grid:
         found = np.unique(self.zero_point)
         return int(found[0]) if found.size == 1 else None
 
-    def along(self, axis: int, rank: int) -> bool:
+    def is_per_axis(self, axis: int, rank: int) -> bool:
         """Whether nothing varies but along one axis of a tensor of this rank."""
         return all(
             extent == 1
@@ -79,7 +79,7 @@ class Grid:
             if max(self.scale.ndim, self.zero_point.ndim) <= len(into):
                 return self
             return Grid(self.scale.reshape(()), self.zero_point.reshape(()), self.dtype)
-        axis = next((i for i in range(len(shape)) if self.along(i, len(shape))), None)
+        axis = next((i for i in range(len(shape)) if self.is_per_axis(i, len(shape))), None)
         if axis is None:
             return None
         before, extent = prod(shape[:axis]), shape[axis]

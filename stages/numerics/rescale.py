@@ -18,8 +18,8 @@ MOST_MISSED = 6
 
 
 def fits(most: int | Array, multiplier: Array, moved: Array) -> bool:
-    """Whether integers of at most `most` in size, times a multiplier, plus an offset, are below
-    2^31 in size, however that is rounded on the way; each is a number or [C]."""
+    """Whether integers of a magnitude up to `most`, times a multiplier, plus an offset, stay below
+    2^31 in magnitude, however that is rounded on the way; each is a number or [C]."""
     sums = most * np.abs(multiplier.astype(np.float64)) + np.abs(moved.astype(np.float64))
     return bool(np.all(sums <= 2.0**30))
 
@@ -33,8 +33,9 @@ def rescale(
     """Requantize in float32: `clip(round_half_even(float32(data) * scale) + zero_point)`.
 
     ONNX Runtime's MLAS does so for QLinearConv and its like: the zero point comes after rounding.
-    What `fits` is known to have products of at most 2^30 in size, and what `fits_word` of at most
-    `numbers.WORD`. Data that `is_moved` is at most `numbers.SMALL` in size, plus `MAGIC_BITS`.
+    What `fits` is known to have products of at most 2^30 in magnitude, and what `fits_word` of at
+    most `numbers.WORD`. Data that `is_moved` is at most `numbers.SMALL` in magnitude, plus
+    `MAGIC_BITS`.
     """
     real = m.float_of_moved(data) if is_moved else m.cast(data, "float32")
     return m.saturated(m.product(real, scale), zero_point.whole, low, high, fits_word=fits_word)
@@ -59,7 +60,7 @@ def _line(missed: int) -> Callable[..., Any]:
         data if the line `is_odd`. `fits` as in `rescale`.
         """
         real = m.cast(data, "float32")
-        addend = m.with_sign(offset, real) if is_odd else offset
+        addend = m.copysign(offset, real) if is_odd else offset
         found = m.saturated(m.multiply_add(real, scale, addend), zero_point.whole, low, high)
         for number, miss in enumerate(misses):
             one = m.cast(m.equal(data, miss), m.dtype(found))

@@ -67,7 +67,7 @@ def divide_by_power(m: Numbers, x: Value, shift: Value) -> Value:
     Source: RoundingDivideByPOT.
     """
     one, zero = m.constant(1, "int64"), m.constant(0, "int64")
-    below = m.both(x < zero, shift > zero)
+    below = m.logical_and(x < zero, shift > zero)
     return (x + ((one << shift) >> one) - m.where(below, one, zero)) >> shift
 
 
@@ -255,5 +255,5 @@ def quantize(
     real = m.quotient(x, m.constant(scale, "float32"))
     bounded = m.minimum(m.maximum(real, first), last)
     # Half an integer and this are a whole one, rounded to even; what is less than half stays less.
-    nudge = m.with_sign(m.constant(BELOW_HALF, "float32"), bounded)
+    nudge = m.copysign(m.constant(BELOW_HALF, "float32"), bounded)
     return m.cast(m.cast(bounded + nudge, "int32") + zero_point.whole, dtype)

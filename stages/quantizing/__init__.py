@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from stages.dialect.float_linear import Half
+from stages.dialect.float_linear import HalfPrecision
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.graph.simplify_graph import SimplifyGraph
 from stages.kinds import Model
@@ -23,7 +23,7 @@ from stages.quantizing.negate_falling_channels import NegateFallingChannels
 from stages.quantizing.pad_columns import PadColumns
 from stages.quantizing.quantize_layers import QuantizeLayers
 from stages.quantizing.rescale_in_float32 import RescaleInFloat32
-from stages.quantizing.round_to_halves import RoundToHalves
+from stages.quantizing.round_to_half_precision import RoundToHalfPrecision
 from stages.quantizing.sink_reshapes import SinkReshapes
 from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 
@@ -131,10 +131,10 @@ def _in_halves(options: QuantizeOptions) -> Passes:
     """The pass that a recipe asks for with `floats`."""
     if options.floats == "float32":
         return ()
-    half: Half = options.floats
+    half: HalfPrecision = options.floats
     return (
         PassRow(
-            partial(RoundToHalves, half=half),
+            partial(RoundToHalfPrecision, half=half),
             f"keeps what products of floats read in {half}",
             "products of floats have the form that kernels take, which is what rounds",
         ),

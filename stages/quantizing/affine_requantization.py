@@ -55,12 +55,12 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Stairs:
+class StepFunction:
     """A function that rises by whole steps, channel by channel.
 
     At `steps` [K, C] it comes to be `halves` [K] + 1/2; `reached` [K, C] says which of them its
     domain holds. `points` [P, C] are what is two and one before all steps, the steps, what is one
-    behind, and the ends of the domain; `values` [P, C] are the function there. It `is_odd` if a
+    behind, and the ends of the domain; `values` [P, C] are the function there. It `is_odd` if
     the offset is to have the sign of x.
     """
 
@@ -76,17 +76,17 @@ class Stairs:
         """The least and the largest value that the function is clipped to."""
         return int(self.halves[0] - 0.5), int(self.halves[-1] + 0.5)
 
-    def of(self, channels: Array) -> Stairs:
-        """Those of some channels."""
+    def of(self, channels: Array) -> StepFunction:
+        """The function of some channels."""
         steps, reached, points, values = (
             each[:, channels] for each in (self.steps, self.reached, self.points, self.values)
         )
-        return Stairs(steps, self.halves, reached, points, values, self.is_odd)
+        return StepFunction(steps, self.halves, reached, points, values, self.is_odd)
 
 
-def stairs(
+def step_function(
     function: Callable[[Array], Array], low: Array, high: Array, bounds: tuple[int, int], odd: bool
-) -> Stairs:
+) -> StepFunction:
     """The steps of a rising function of integers from `low` to `high`, int64 [C].
 
     `function` maps int64 [K, C] to integers, which are clipped to `bounds`.
@@ -105,10 +105,10 @@ def stairs(
     points = np.clip(points, low, high)
     halves = np.arange(first, last) + 0.5
     reached = (steps > low) & (steps <= high)
-    return Stairs(steps, halves, reached, points, clipped(points), odd)
+    return StepFunction(steps, halves, reached, points, clipped(points), odd)
 
 
-def fitted(function: Stairs, slope: Array) -> Affine | None:
+def fitted(function: StepFunction, slope: Array) -> Affine | None:
     """The multiply-add of about a `slope` (float64 [C]) that is a function, if there is one."""
     scale, offset = np.zeros((2, slope.size), np.float32)
     misses = np.full(slope.size, 2 * MOST_MISSED + 1)
@@ -135,7 +135,7 @@ def fitted(function: Stairs, slope: Array) -> Affine | None:
 
 
 def joined(parts: Sequence[Affine]) -> Affine | None:
-    """Those of some channels and others, as one; None if it misses too much."""
+    """The multiply-adds of some channels and of others as one; None if it misses too much."""
 
     def rows(missed: Sequence[Array]) -> Array:
         most = max(map(len, missed))
@@ -164,7 +164,7 @@ def _rows(channels: list[Array]) -> Array:
     return found
 
 
-def _offset(function: Stairs, scale: Array, place: float | None) -> Array:
+def _offset(function: StepFunction, scale: Array, place: float | None) -> Array:
     """An offset float32 [C] for a scale.
 
     At a step t to the value v, `t * scale + offset` is to be v - 1/2 at least, and less one before;
@@ -207,7 +207,7 @@ class _Limit:
     falls: Array
 
     @staticmethod
-    def of(function: Stairs, scale: Array, x: Array, values: Array, is_end: Array) -> _Limit:
+    def of(function: StepFunction, scale: Array, x: Array, values: Array, is_end: Array) -> _Limit:
         """At integers x, of which the last row counts where it `is_end`."""
         matters = np.vstack([function.reached, is_end])
         is_below = (x < 0) & function.is_odd
@@ -220,7 +220,7 @@ def _largest(values: Array, where: Array) -> Array:
     return np.where(where, values, -np.inf).max(axis=0, initial=-np.inf)
 
 
-def _missed(function: Stairs, scale: Array, offset: Array) -> tuple[Array, Array, Array]:
+def _missed(function: StepFunction, scale: Array, offset: Array) -> tuple[Array, Array, Array]:
     """The steps [K, C] at which a multiply-add is one too low, and those before which it is one too
     high; how many, where the latter count twice, or too many if it is wrong otherwise."""
     first, last = function.bounds

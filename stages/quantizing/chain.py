@@ -3,8 +3,8 @@
 Between an accumulator and the next quantizer a source graph computes float32 element by element:
 scale, bias, batch normalization, activation, round. Every step is monotone, also after rounding,
 so the whole chain is, and its effect on integers is a list of thresholds per channel that
-bisection finds exactly by evaluating the source's own arithmetic (`notes` of FINN's streamlining;
-Umuroglu & Jahre 2017, section III, fold them algebraically: that is not exact in float32).
+bisection finds exactly by evaluating the source's own arithmetic. (FINN's streamlining, Umuroglu &
+Jahre 2017, section III, folds them algebraically: that is not exact in float32.)
 """
 
 from __future__ import annotations

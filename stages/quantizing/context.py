@@ -19,7 +19,7 @@ from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.numerics.quantization import Quantization
 from stages.quantizing.chain import Step, step
-from stages.quantizing.level_boundaries import Sums, resummed
+from stages.quantizing.level_boundaries import ExactConvolution, resummed
 from stages.quantizing.nhwc_layers import convolution, padded
 from stages.quantizing.quantized_constants import integer_constant
 from stages.quantizing.requantizing import quantize_chain
@@ -34,7 +34,7 @@ from stages.quantizing.values import (
 )
 
 RANKS = (2, 4)
-"""Of activations that are levels: features, or an image."""
+"""Ranks of activations that are levels: features, or an image."""
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 """Annotations of float graph inputs that hold integers (FINN-ONNX)."""
 
@@ -49,7 +49,7 @@ class Context:
         self.layer = ""
         self._transposed: dict[Var, Var] = {}
         """Image → the same with its channels last, and back."""
-        self._sums: dict[Var, tuple[Sums, Callable[[], Var]]] = {}
+        self._sums: dict[Var, tuple[ExactConvolution, Callable[[], Var]]] = {}
         """Sums of float32 → what they are of, and how they are taken exactly."""
         self._exact: dict[Var, Var] = {}
         self._levels: dict[Var, Quantized] = {}
@@ -60,7 +60,7 @@ class Context:
         return StageError(message, layer=self.layer, hint=hint)
 
     def no_form(self, message: str) -> NoIntegerFormError:
-        """That the current layer can only be computed in float, and why."""
+        """The error that says why the current layer can only be computed in float."""
         return NoIntegerFormError(message, layer=self.layer)
 
     def constant(self, argument: Var) -> Array | None:
@@ -178,12 +178,13 @@ class Context:
         return value
 
     def summed(self, call: Call, data: Var, weight: Array) -> Var:
-        """Sums of a float convolution [O, I, KH, KW], to be exact near level boundaries or all."""
+        """Sums of a float convolution [O, I, KH, KW]; `quantize` makes them exact, near level
+        boundaries or everywhere."""
         read = padded(self.builder, call, data, self.layer)
         strides = tuple(int(n) for n in call.attrs.strides)
         last = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", last)
-        of = Sums(read, tensor, last, strides)
+        of = ExactConvolution(read, tensor, last, strides)
         product = float_conv2d(read, tensor, strides=list(strides), groups=1, is_direct=True)
         result = self.builder.emit(product, self.layer)
         name = f"{result.name}.exact"

@@ -27,13 +27,13 @@ from stages.numerics.rescale import table
 
 
 @dataclass(frozen=True)
-class Function:
+class ByteFunction:
     """What a tensor is of a byte at the same position: its 256 values, in the order of bytes."""
 
-    of: Any
+    source: Any
     """The old variable of that byte."""
     values: Array
-    """Of any type."""
+    """256 values of any type, in the order of bytes."""
 
 
 class FuseByteFunctions(Pass):
@@ -41,7 +41,7 @@ class FuseByteFunctions(Pass):
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.functions: dict[Var, Function] = {}
+        self.functions: dict[Var, ByteFunction] = {}
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """A table, at the end of what depends on one byte."""
@@ -52,9 +52,9 @@ class FuseByteFunctions(Pass):
         if dtype_of(binding.value.ty) not in BYTES or not self._is_joined(binding.value):
             return None
         values = self.builder.tensor(f"{binding.var.name}.table", found.values)
-        return table(self.read(found.of), values)
+        return table(self.read(found.source), values)
 
-    def _function(self, call: Call) -> Function | None:
+    def _function(self, call: Call) -> ByteFunction | None:
         """What an operator gives as a function of one byte, if it is."""
         name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
         if name not in ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
@@ -68,19 +68,19 @@ class FuseByteFunctions(Pass):
             read = self._read(argument)
             if read is None or position in whole or shape_of(argument.ty) != shape_of(call.ty):
                 return None
-            roots.add(read.of)
+            roots.add(read.source)
             operands.append(read.values)
         if len(roots) != 1:
             return None
-        return Function(roots.pop(), np.ascontiguousarray(interpret.by_element(call, operands)))
+        return ByteFunction(roots.pop(), np.ascontiguousarray(interpret.by_element(call, operands)))
 
-    def _read(self, variable: Var) -> Function | None:
+    def _read(self, variable: Var) -> ByteFunction | None:
         """An operand as a function of a byte: of itself, if it is no other's."""
         if variable in self.functions:
             return self.functions[variable]
         if not isinstance(variable.ty, relax.TensorType) or dtype_of(variable.ty) not in BYTES:
             return None
-        return Function(variable, every_byte(dtype_of(variable.ty)))
+        return ByteFunction(variable, every_byte(dtype_of(variable.ty)))
 
     def _is_joined(self, call: Call) -> bool:
         """Whether an operator reads several tensors, each a function of the same byte, or floats.

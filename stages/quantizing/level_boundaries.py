@@ -31,12 +31,12 @@ ULP = 2.0**-24
 """A float32 is off by so much of itself, at most, once it is rounded."""
 ABOVE = 1 + 2.0**-16
 """Bounds times this stay above what they are in float32, and when they are added up in it."""
-NEAREST = ("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN", "HALF_UP", "HALF_DOWN")
+TO_NEAREST = ("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN", "HALF_UP", "HALF_DOWN")
 """Rounding modes whose levels meet at half an integer."""
 
 
 @dataclass(frozen=True)
-class Sums:
+class ExactConvolution:
     """A convolution whose sums must be exact: what it reads, weights [O, KH, KW, C], strides."""
 
     data: Var
@@ -57,20 +57,25 @@ class Bounds:
 
 
 def resummed(
-    builder: ModelBuilder, sums: Var, of: Sums, steps: Steps, quantizer: Quantizer
+    builder: ModelBuilder,
+    sums: Var,
+    convolution: ExactConvolution,
+    steps: Steps,
+    quantizer: Quantizer,
 ) -> Var | None:
     """Sums, exact where the quantizer behind these steps could tell; None where that is unknown."""
     boundaries = boundaries_of(quantizer)
-    bounds = None if boundaries is None else bounds_of(of.weight, steps, boundaries)
+    bounds = None if boundaries is None else bounds_of(convolution.weight, steps, boundaries)
     if boundaries is None or bounds is None:
         return None
     name = str(sums.name)
-    values = relax.op.reshape(of.data, (prod(shape_of(of.data.ty)),))  # in one row, in vectors
+    data, strides = convolution.data, list(convolution.strides)
+    values = relax.op.reshape(data, (prod(shape_of(data.ty)),))  # in one row, in vectors
     sizes = builder.emit(relax.op.abs(builder.emit(values, f"{name}.values")), f"{name}.sizes")
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
     ends = {"low": boundaries.levels.low, "high": boundaries.levels.high}
-    call = resum(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
+    call = resum(sums, data, convolution.tensor, *operands, largest, strides=strides, **ends)
     return builder.emit(call, f"{name}.resummed")
 
 
@@ -95,7 +100,7 @@ def boundaries_of(quantizer: Quantizer) -> Quantization | None:
     """What levels mean that meet at halves of `x / scale + zero_point`; None if they do not."""
     if isinstance(quantizer, BipolarQuantizer):
         return quantizer.quantization
-    if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in NEAREST:
+    if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in TO_NEAREST:
         return quantizer.source
     return None
 

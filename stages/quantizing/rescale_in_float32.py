@@ -34,8 +34,8 @@ from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
     RESCALINGS,
     TRIES,
+    RescaledSums,
     Rescaling,
-    Sums,
     affine_fits,
     centre_of,
     has_signs,
@@ -73,7 +73,7 @@ class RescaleInFloat32(Pass):
         rescaled = rescaling(factors, sums)
         return None if rescaled is None else self._requantized(call, sums, rescaled, name)
 
-    def _requantized(self, call: Call, sums: Sums, rescaling: Rescaling, name: str) -> Any:
+    def _requantized(self, call: Call, sums: RescaledSums, rescaling: Rescaling, name: str) -> Any:
         """Rescaled sums as an affine requantization."""
         attrs = attributes(call)
         found = searched(sums, rescaling, attrs)
@@ -91,7 +91,7 @@ class RescaleInFloat32(Pass):
             zero_point=centre_of(attrs), fits=affine_fits(affine, sums, moved), **kept,
         )  # fmt: skip
 
-    def _sums(self, variable: Var) -> Sums | None:
+    def _sums(self, variable: Var) -> RescaledSums | None:
         """Sums of products with constants, plus a constant; None for what is not that."""
         call: Any = self.calls.get(variable)
         bias: Array = np.zeros((), np.int64)
@@ -110,7 +110,9 @@ class RescaleInFloat32(Pass):
         low, high = (end + bias for end in bounds_of_layer(call, weight))
         # However they move within their range, they are int32.
         is_whole = max(-low.min(), high.max(), (high - low).max()) < FAR
-        return Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None
+        if not is_whole:
+            return None
+        return RescaledSums(variable, np.broadcast_to(bias, low.shape), low, high)
 
     def _shift(self, call: Call, name: str) -> Any:
         """A table that adds one number to all bytes, as those between types of bytes do."""

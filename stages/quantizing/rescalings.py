@@ -14,7 +14,7 @@ from stages.kernels.rebase import SHIFT
 from stages.kinds import Array
 from stages.numerics import rule_names, tflite
 from stages.numerics.rescale import fits
-from stages.quantizing.affine_requantization import Affine, fitted, joined, stairs
+from stages.quantizing.affine_requantization import Affine, fitted, joined, step_function
 
 GROUP = 1024
 """Channels whose steps are looked at together."""
@@ -23,7 +23,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True)
-class Sums:
+class RescaledSums:
     """Sums that are rescaled: `product` and a constant `bias`, between `low` and `high`; int64 [C].
 
     `product` is a variable of the source.
@@ -49,7 +49,7 @@ class Rescaling:
         return self.function(x, *(operand[channels] for operand in self.operands))
 
 
-def _requantize(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
+def _requantize(factors: Sequence[Array], sums: RescaledSums) -> Rescaling | None:
     """`tflite_requantize` before its zero point; None if it may overflow."""
     factor, places = (np.broadcast_to(f.astype(np.int64), sums.low.shape) for f in factors)
     largest = max(-sums.low.min(), sums.high.max())
@@ -59,7 +59,7 @@ def _requantize(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
     return Rescaling(partial(tflite.multiply, NUMPY), (factor, places), slope)
 
 
-def _rescale(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
+def _rescale(factors: Sequence[Array], sums: RescaledSums) -> Rescaling | None:
     """`tflite_rescale` before its zero point; None if it falls."""
     scale = np.broadcast_to(factors[0], sums.low.shape)
     if not (scale.min() >= 0 and np.isfinite(scale).all()):
@@ -67,7 +67,7 @@ def _rescale(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
     return Rescaling(lambda x, factor: tflite.round_away(NUMPY, x * factor), (scale,), scale)
 
 
-RESCALINGS: Mapping[str, Callable[[Sequence[Array], Sums], Rescaling | None]] = {
+RESCALINGS: Mapping[str, Callable[[Sequence[Array], RescaledSums], Rescaling | None]] = {
     rule_names.QNN_TFLITE_REQUANTIZE: _requantize,
     rule_names.QNN_TFLITE_RESCALE: _rescale,
 }
@@ -87,7 +87,7 @@ def centre_of(attrs: Mapping[str, Any]) -> int:
 
 
 def searched(
-    sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any]
+    sums: RescaledSums, rescaling: Rescaling, attrs: Mapping[str, Any]
 ) -> tuple[Array, Affine] | None:
     """How far sums move, int64 [C], and what requantizes the rest; some channels after others, as
     all their steps take memory."""
@@ -104,9 +104,9 @@ def searched(
 
 
 def _of_channels(
-    sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any], channels: slice
+    sums: RescaledSums, rescaling: Rescaling, attrs: Mapping[str, Any], channels: slice
 ) -> tuple[Array, Affine] | None:
-    """The same for some channels."""
+    """What `searched` finds, for some channels."""
     low, high, slope = (each[channels] for each in (sums.low, sums.high, rescaling.slope))
     centre, is_odd = centre_of(attrs), has_signs(attrs)
     levels = centre - attrs["zero_point"].whole
@@ -118,7 +118,7 @@ def _of_channels(
         def function(x: Array, moved: Array = moved) -> Array:
             return rescaling.of(x + moved, channels) - levels
 
-        affine = fitted(stairs(function, low - moved, high - moved, bounds, is_odd), slope)
+        affine = fitted(step_function(function, low - moved, high - moved, bounds, is_odd), slope)
         if affine is not None:
             return moved, affine
     return None
@@ -137,7 +137,7 @@ def _moved(low: Array, high: Array, slope: Array, level: int, is_odd: bool) -> A
     return np.where((low > 0) | (high < 0), middle, 0) if is_odd else middle
 
 
-def affine_fits(affine: Affine, sums: Sums, moved: Array) -> bool:
+def affine_fits(affine: Affine, sums: RescaledSums, moved: Array) -> bool:
     """Whether what is rounded fits 31 bits."""
     most = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
     return fits(most, affine.scale, affine.offset)

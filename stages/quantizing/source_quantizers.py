@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stages.dialect.levels import Levels
-from stages.dialect.rounding_modes import NEAREST
+from stages.dialect.rounding_modes import NEAREST_EVEN
 from stages.dialect.zero_point import BIPOLAR, ZeroPoint
 from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Array
@@ -67,13 +67,13 @@ class UniformQuantizer:
 
     @property
     def quantization(self) -> Quantization:
-        """That of levels counted from 0."""
+        """What levels mean that are counted from 0."""
         return Quantization(self.source.scale, self.source.levels.from_zero)
 
     @property
     def rounds(self) -> bool:
         """Whether rounding is half to even."""
-        return self.rounding in NEAREST
+        return self.rounding in NEAREST_EVEN
 
     def level(self, x: Array) -> Array:
         """The source's own float32 arithmetic."""
@@ -106,7 +106,7 @@ class ThresholdQuantizer:
 
     thresholds: Array
     quantization: Quantization
-    """Of one more level than there are thresholds."""
+    """What the levels mean, of which there is one more than thresholds."""
     rounds: bool = False
 
     @classmethod

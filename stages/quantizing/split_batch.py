@@ -104,7 +104,7 @@ class SplitBatch(Pass):
 
     @property
     def error(self) -> ImagesMeetError:
-        """That images meet in the current layer."""
+        """The error that images meet in the current layer."""
         return ImagesMeetError(self.batch, self.layer)
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
@@ -175,7 +175,7 @@ class SplitBatch(Pass):
 
 
 class SplitWholeBatch(SplitBatch):
-    """The same to the last layer, for layers that know single images alone.
+    """Splits a batch down to the last layer, for layers that know single images alone.
 
     StageError where images may meet.
     """

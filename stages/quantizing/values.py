@@ -91,7 +91,7 @@ class Chain:
     quantized: Quantized | None = None
     """The quantized activation that `base` is, where it is one."""
     flattened: tuple[int, int, int] | None = None
-    """As in `Quantized`."""
+    """(C, H, W) where the source has flattened a feature map that is still NHWC here."""
 
     @property
     def is_integer(self) -> bool:

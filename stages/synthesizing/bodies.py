@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.families import (
     BytePairs,
     Dots,
@@ -48,25 +48,25 @@ __all__ = [
     "widened_products",
 ]
 
-_WORDS = (Part.PRODUCTS_16, Part.ADD_32)
+_WORDS = (Operation.PRODUCTS_16, Operation.ADD_32)
 """Rows that add up two products in 32 bits (PMADDWD, PADDD), where there are two of them."""
-_STEPS: dict[int, tuple[tuple[Part, ...], ...]] = {
-    8: ((Part.MAC_8,),),
-    16: ((Part.MAC_16,), (Part.PRODUCTS_8, Part.ADD_16)),
-    32: (_WORDS, (Part.DOT,)),
+_STEPS: dict[int, tuple[tuple[Operation, ...], ...]] = {
+    8: ((Operation.MAC_8,),),
+    16: ((Operation.MAC_16,), (Operation.PRODUCTS_8, Operation.ADD_16)),
+    32: (_WORDS, (Operation.DOT,)),
 }
 """Width of the lanes that products are added up in → rows that do it."""
-_ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
-    "int16": (_WORDS, (Part.DOT_16,)),
-    "float32": ((Part.FLOAT_MAC,),),
-    "bfloat16": ((Part.BFLOAT16_DOT,),),
-    "float16": ((Part.FLOAT16_MAC,),),
+_ELEMENTS: dict[str, tuple[tuple[Operation, ...], ...]] = {
+    "int16": (_WORDS, (Operation.DOT_16,)),
+    "float32": ((Operation.FLOAT_MAC,),),
+    "bfloat16": ((Operation.BFLOAT16_DOT,),),
+    "float16": ((Operation.FLOAT16_MAC,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
 """Products that follow one another before they are added. On a Zen 4, half of whose units multiply
 and all of which add, 512 bits at a time take 0.85 of the time that they take one by one."""
-PAIRED = (Part.PRODUCTS_8, Part.PAIR_WIDEN_SIGNED_16, Part.ADD_32)
+PAIRED = (Operation.PRODUCTS_8, Operation.PAIR_WIDEN_SIGNED_16, Operation.ADD_32)
 """Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
 WORDS = (1, 2, 4)
 """Words of a pixel in a register of four lanes."""
@@ -127,7 +127,7 @@ def _step_for(products: Products, isa: Isa) -> _Step:
         wanted = products.group, isinstance(products, SignedDots)
         for dot in isa.dots[1:]:
             if (dot.group, dot.is_signed) == wanted:
-                return _Step((dot.part,))
+                return _Step((dot.operation,))
     step = _first(isa, _ELEMENTS.get(products.element, _STEPS[products.bits]))
     assert step is not None
     return step
@@ -137,15 +137,15 @@ def _step_for(products: Products, isa: Isa) -> _Step:
 class _Step:
     """How products get into lanes of one width."""
 
-    parts: tuple[Part, ...]
+    operations: tuple[Operation, ...]
     """Rows of the instruction set: one that multiplies and adds, or one each, others between."""
 
     def kinds(self, isa: Isa) -> tuple[Vector, Vector, Vector]:
         """Types of counters, activations and weights."""
-        first = isa[self.parts[0]]
-        if len(self.parts) == 1:
+        first = isa[self.operations[0]]
+        if len(self.operations) == 1:
             return first.operands[0], first.operands[1], first.operands[2]
-        return isa[self.parts[-1]].result, first.operands[0], first.operands[1]
+        return isa[self.operations[-1]].result, first.operands[0], first.operands[1]
 
     def emit(
         self,
@@ -154,13 +154,13 @@ class _Step:
         totals: Sequence[Register],
         factors: Sequence[tuple[Register, Register]],
     ) -> list[Register]:
-        """Add the products of two registers each to others, which take every part in turn."""
-        first, last = isa[self.parts[0]], isa[self.parts[-1]]
-        if len(self.parts) == 1:
+        """Add the products of two registers each to others, which take every operation in turn."""
+        first, last = isa[self.operations[0]], isa[self.operations[-1]]
+        if len(self.operations) == 1:
             return [program.apply(last, t, a, w) for t, (a, w) in zip(totals, factors, strict=True)]
         values = [program.apply(first, a, w) for a, w in factors]
-        for part in self.parts[1:-1]:
-            values = [program.apply(isa[part], value) for value in values]
+        for operation in self.operations[1:-1]:
+            values = [program.apply(isa[operation], value) for value in values]
         waits = [values[-1]] * (len(values) - 1) + [None]
         return [
             program.apply(last, total, value, after=after)
@@ -173,13 +173,13 @@ def step_of(isa: Isa, bits: int) -> _Step | None:
     return _first(isa, _STEPS[bits])
 
 
-def _first(isa: Isa, ways: Sequence[tuple[Part, ...]]) -> _Step | None:
-    return next((_Step(parts) for parts in ways if all(part in isa for part in parts)), None)
+def _first(isa: Isa, ways: Sequence[tuple[Operation, ...]]) -> _Step | None:
+    return next((_Step(way) for way in ways if all(each in isa for each in way)), None)
 
 
 def paired_products(isa: Isa) -> PairedDots | None:
     """Four products a lane by way of sums of two, where nothing multiplies four at once."""
-    if isa.dot_group == PAIRED_GROUP or not all(part in isa for part in PAIRED):
+    if isa.dot_group == PAIRED_GROUP or not all(each in isa for each in PAIRED):
         return None
     return PairedDots(PAIRED_GROUP, PAIRED_LIMIT)
 
@@ -198,7 +198,7 @@ def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Dots | SignedDots]:
 
 def transformed_products(isa: Isa) -> TransformedDots:
     """Products of transformed pixels and weights (`stages.kernels.winograd_transforms`)."""
-    group = isa[Part.DOT_16].operands[2].lanes // isa.lanes
+    group = isa[Operation.DOT_16].operands[2].lanes // isa.lanes
     return TransformedDots(group)
 
 

@@ -12,7 +12,7 @@ Two products fit 16 bits, as no weight is -128.
 
 from __future__ import annotations
 
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.kernels.families import BytePairs
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.kernels.signature import KernelSignature
@@ -22,7 +22,12 @@ from stages.synthesizing.vector_program import Program, Register
 GROUP = 4
 WORDS = (1, 2, 3, 4)
 """Words of a pixel that are loaded at a time."""
-PARTS = (Part.MULTIPLY_8, Part.MAC_16, Part.PAIR_WIDEN_ADD_SIGNED_16, Part.PAIR_ADD_32)
+OPERATIONS = (
+    Operation.MULTIPLY_8,
+    Operation.MAC_16,
+    Operation.PAIR_WIDEN_ADD_SIGNED_16,
+    Operation.PAIR_ADD_32,
+)
 """Rows that it is made of (SMULL, SMLAL, SADALP, ADDP)."""
 AHEAD = 4
 """Products under way before the first of them are widened: a core that runs in order waits less."""
@@ -30,7 +35,7 @@ AHEAD = 4
 
 def byte_pairs(isa: Isa, activation_bits: int) -> list[BytePairs]:
     """Ways to add up byte pairs, for levels of so many bits."""
-    if not all(part in isa for part in PARTS):
+    if not all(each in isa for each in OPERATIONS):
         return []
     levels = BYTE_BITS if activation_bits == BYTE_BITS else BYTE_BITS - 1
     return [BytePairs(GROUP, levels, words) for words in WORDS]
@@ -40,7 +45,7 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of byte pairs: a step is all words that are loaded at a time."""
     products = signature.products
     assert isinstance(products, BytePairs)
-    multiply, more, widen, _ = (isa[part] for part in PARTS)
+    multiply, more, widen, _ = (isa[each] for each in OPERATIONS)
     kind, counter = multiply.operands[0], widen.operands[0]
     program = Program(part=kind.bytes)
     halves = range(2 * signature.channels // isa.lanes)
@@ -65,7 +70,7 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
 
 def _flush_program(isa: Isa) -> Program:
     """Two counters as sums of four output channels."""
-    add = isa[Part.PAIR_ADD_32]
+    add = isa[Operation.PAIR_ADD_32]
     program = Program(part=isa.bytes)
     both = [program.input(f"c{half}", add.operands[0]) for half in range(2)]
     program.outputs = {"s0": program.apply(add, *both)}

@@ -9,7 +9,7 @@ an adder two (VPTERNLOG).
 
 from __future__ import annotations
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
@@ -27,7 +27,7 @@ MOST_LEVELS = 4
 
 def steps_of(plan: TermPlan, isa: Isa) -> list[int]:
     """Words that a step may have: none without adders, or where counting takes one instruction."""
-    if Part.BIT_CARRY not in isa or not isa.counts_bytes:
+    if Operation.BIT_CARRY not in isa or not isa.counts_bytes:
         return []
     return [words for words in WORDS if levels_of(plan, words) <= MOST_LEVELS]
 
@@ -60,7 +60,7 @@ class _Step:
     ) -> None:
         self.isa, self.levels, self.step = isa, levels, signature.step
         self.program = Program(part=isa.bytes)
-        word, count = Vector(isa.lanes, 32), isa[Part.COUNT].result
+        word, count = Vector(isa.lanes, 32), isa[Operation.COUNT].result
         self.tile = [
             (m, n) for m in range(signature.rows) for n in range(signature.channels // isa.lanes)
         ]
@@ -94,40 +94,42 @@ class _Step:
         """Add bits to those of a weight: two and what is carried make a sum and a carry."""
         program, isa, place = self.program, self.isa, (m, n, level)
         if level == self.levels:
-            counted = program.apply(isa[Part.COUNT], bits)
-            self.state[place] = program.apply(isa[Part.ADD_8], self.state[place], counted)
+            counted = program.apply(isa[Operation.COUNT], bits)
+            self.state[place] = program.apply(isa[Operation.ADD_8], self.state[place], counted)
         elif (other := self.waiting.pop(place, None)) is None:
             self.waiting[place] = bits
         else:
             three = self.state[place], other, bits
-            self.state[place] = program.apply(isa[Part.BIT_SUM], *three)
-            self._add(m, n, level + 1, program.apply(isa[Part.BIT_CARRY], *three))
+            self.state[place] = program.apply(isa[Operation.BIT_SUM], *three)
+            self._add(m, n, level + 1, program.apply(isa[Operation.BIT_CARRY], *three))
 
     def _settle(self, m: int, n: int, level: int) -> None:
         """Add bits that have no partner in this step."""
         program, isa, place = self.program, self.isa, (m, n, level)
         if (bits := self.waiting.pop(place, None)) is not None:
             before = self.state[place]
-            self.state[place] = program.apply(isa[Part.XOR], before, bits)
-            self._add(m, n, level + 1, program.apply(isa[Part.AND], before, bits))
+            self.state[place] = program.apply(isa[Operation.XOR], before, bits)
+            self._add(m, n, level + 1, program.apply(isa[Operation.AND], before, bits))
 
 
 def _flush_program(levels: int, isa: Isa) -> Program:
     """What carried bits and counts hold, as 32-bit lanes."""
     program = Program(part=isa.bytes)
     bits = [program.input(f"c{level}", Vector(isa.lanes, 32)) for level in range(levels)]
-    counts = program.input(f"c{levels}", isa[Part.COUNT].result)
-    if Part.WEIGHED_8 in isa:
-        total = widened(program, isa, program.apply(isa[Part.COUNT], bits[0]), 8)
-        heavier = [*(program.apply(isa[Part.COUNT], one) for one in bits[1:]), counts]
+    counts = program.input(f"c{levels}", isa[Operation.COUNT].result)
+    if Operation.WEIGHED_8 in isa:
+        total = widened(program, isa, program.apply(isa[Operation.COUNT], bits[0]), 8)
+        heavier = [*(program.apply(isa[Operation.COUNT], one) for one in bits[1:]), counts]
         for level, counted in enumerate(heavier, 1):
-            total = program.apply(isa[Part.WEIGHED_8], total, counted, immediate=1 << level)
+            total = program.apply(isa[Operation.WEIGHED_8], total, counted, immediate=1 << level)
     else:
-        left = program.apply(isa[Part.COUNT], bits[-1])
+        left = program.apply(isa[Operation.COUNT], bits[-1])
         for one in reversed(bits[:-1]):
-            twice = program.apply(isa[Part.ADD_8], left, left)
-            left = program.apply(isa[Part.ADD_8], twice, program.apply(isa[Part.COUNT], one))
+            twice = program.apply(isa[Operation.ADD_8], left, left)
+            left = program.apply(
+                isa[Operation.ADD_8], twice, program.apply(isa[Operation.COUNT], one)
+            )
         few, many = (widened(program, isa, value, 8) for value in (left, counts))
-        total = program.apply(isa[Part.SCALE_ADD_32], few, many, immediate=1 << levels)
+        total = program.apply(isa[Operation.SCALE_ADD_32], few, many, immediate=1 << levels)
     program.outputs = {"s0": total}
     return program

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS
 from stages.synthesizing.vector_program import Program, Register
 
 WORDS = (8, 16, 64, 128)
 """Bits of packed words that are not those of a lane."""
 _NEEDED = {
-    8: (Part.WIDEN_8, Part.WIDEN_16),
-    16: (Part.WIDEN_16,),
-    64: (Part.PAIR_ADD_16,),
-    128: (Part.PAIR_ADD_16,),
+    8: (Operation.WIDEN_8, Operation.WIDEN_16),
+    16: (Operation.WIDEN_16,),
+    64: (Operation.PAIR_ADD_16,),
+    128: (Operation.PAIR_ADD_16,),
 }
 
 
@@ -32,7 +32,7 @@ def word_widths(isa: Isa) -> list[int]:
     return [
         bits
         for bits in WORDS
-        if bits <= BYTE_BITS * isa.bytes and all(part in isa for part in _NEEDED[bits])
+        if bits <= BYTE_BITS * isa.bytes and all(each in isa for each in _NEEDED[bits])
     ]
 
 
@@ -66,27 +66,27 @@ def totals(
         return [widened(program, isa, counts[0], bits, signed)]
     if word_bits < WORD_BITS:
         return _spread(program, isa, counts[0], word_bits)
-    sums = [program.apply(isa[Part.PAIR_WIDEN_8], one) for one in counts]
+    sums = [program.apply(isa[Operation.PAIR_WIDEN_8], one) for one in counts]
     while len(sums) > 1:
         pairs = zip(sums[0::2], sums[1::2], strict=True)
-        sums = [program.apply(isa[Part.PAIR_ADD_16], *pair) for pair in pairs]
-    return [program.apply(isa[Part.PAIR_WIDEN_16], sums[0])]
+        sums = [program.apply(isa[Operation.PAIR_ADD_16], *pair) for pair in pairs]
+    return [program.apply(isa[Operation.PAIR_WIDEN_16], sums[0])]
 
 
 def _spread(program: Program, isa: Isa, count: Register, word_bits: int) -> list[Register]:
     """A register of more channels than lanes as several."""
     if word_bits == BYTE_BITS:
-        halves = [program.apply(isa[Part.WIDEN_8], (half,)) for half in count]
+        halves = [program.apply(isa[Operation.WIDEN_8], (half,)) for half in count]
     else:
-        halves = [program.apply(isa[Part.PAIR_WIDEN_8], count)]
-    return [program.apply(isa[Part.WIDEN_16], (part,)) for half in halves for part in half]
+        halves = [program.apply(isa[Operation.PAIR_WIDEN_8], count)]
+    return [program.apply(isa[Operation.WIDEN_16], (part,)) for half in halves for part in half]
 
 
 def widened(
     program: Program, isa: Isa, value: Register, bits: int, signed: bool = False
 ) -> Register:
     """Counters of `bits` bits as 32-bit lanes, by pairwise additions."""
-    pair = Part.PAIR_WIDEN_SIGNED_8 if signed else Part.PAIR_WIDEN_8
+    pair = Operation.PAIR_WIDEN_SIGNED_8 if signed else Operation.PAIR_WIDEN_8
     while bits < WORD_BITS:
         value = program.apply(isa[pair.for_lanes(bits)], value)
         bits *= 2

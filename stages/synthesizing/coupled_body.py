@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.coupling import is_coupled
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.signature import COUPLE, KernelSignature
@@ -46,7 +46,7 @@ class _Step:
         self.program = Program(part=isa.bytes)
         registers = registers_of(signature.channels, signature.word_bits, isa)
         self.counters = {
-            (m, n): self.program.input(f"c{m}.{n}", isa[Part.COUNT].result)
+            (m, n): self.program.input(f"c{m}.{n}", isa[Operation.COUNT].result)
             for m in range(signature.rows)
             for n in range(registers + 1)
         }
@@ -77,7 +77,7 @@ class _Step:
         """The second word of a pixel, and where it differs from the first."""
         (plane,) = term.activations
         first, second = (self._word("a", plane, number + word, m) for word in range(COUPLE))
-        return second, self.program.apply(self.isa[Part.XOR], first, second)
+        return second, self.program.apply(self.isa[Operation.XOR], first, second)
 
     def _beside(
         self, term: Term, number: int, m: int, n: int, pixel: tuple[Register, Register]
@@ -85,12 +85,12 @@ class _Step:
         """Count two words of a pixel beside those of a register of channels."""
         program, isa, (plane,), (second, differ) = self.program, self.isa, term.weights, pixel
         own, alike = (self._word("w", plane, number + word, n) for word in range(COUPLE))
-        chosen = program.apply(isa[Part.XOR], second, own)
-        self._count(m, n, program.apply(isa[Part.SELECT], chosen, alike, differ))
+        chosen = program.apply(isa[Operation.XOR], second, own)
+        self._count(m, n, program.apply(isa[Operation.SELECT], chosen, alike, differ))
 
     def _count(self, m: int, n: int, bits: Register) -> None:
-        counted = self.program.apply(self.isa[Part.COUNT], bits)
-        added = self.program.apply(self.isa[Part.ADD_8], self.counters[m, n], counted)
+        counted = self.program.apply(self.isa[Operation.COUNT], bits)
+        added = self.program.apply(self.isa[Operation.ADD_8], self.counters[m, n], counted)
         self.counters[m, n] = added
 
     def _word(self, operand: str, plane: int, number: int, place: int) -> Register:
@@ -100,7 +100,7 @@ class _Step:
 
 def _flush_program(signature: KernelSignature, isa: Isa) -> Program:
     """All counters of a pixel as 32-bit lanes: twice each but the last one, less that."""
-    word_bits, kind = signature.word_bits, isa[Part.COUNT].result
+    word_bits, kind = signature.word_bits, isa[Operation.COUNT].result
     program = Program(part=isa.bytes // 2 if word_bits < WORD_BITS else isa.bytes)
     registers = registers_of(signature.channels, word_bits, isa)
     counts = [program.input(f"c{n}", kind) for n in range(registers + 1)]
@@ -113,7 +113,7 @@ def _flush_program(signature: KernelSignature, isa: Isa) -> Program:
     # Every channel's lane counts the same.
     differ = totals(program, isa, [counts[-1]] * together, kind.bits, word_bits)[0]
     for n, total in enumerate(sums):
-        twice = program.apply(isa[Part.ADD_32], total, total)
-        less = program.apply(isa[Part.SCALE_ADD_32], twice, differ, immediate=-1)
+        twice = program.apply(isa[Operation.ADD_32], total, total)
+        less = program.apply(isa[Operation.SCALE_ADD_32], twice, differ, immediate=-1)
         program.outputs[f"s{n}"] = less
     return program

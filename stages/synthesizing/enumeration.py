@@ -82,16 +82,16 @@ def candidates_for(
 def _with_memory_costs(candidate: KernelCandidate, isa: Isa, costs: CoreCosts) -> KernelCandidate:
     """A candidate with what caches, memory, transforms and its epilogue add to its kernel."""
     if candidate.signature.is_transformed:
-        line, memory = (costs.line, costs.memory) if costs.memory else (0.0, 0.0)
+        memory = costs.memory_line_cycles
         return replace(
             with_transform_costs(candidate, isa, costs),
-            l2_line_cycles=line,
+            l2_line_cycles=costs.l2_line_cycles if memory else 0.0,
             memory_line_cycles=memory,
         )
     return replace(
         candidate,
-        l2_line_cycles=costs.line,
-        memory_line_cycles=costs.memory,
+        l2_line_cycles=costs.l2_line_cycles,
+        memory_line_cycles=costs.memory_line_cycles,
         exposed_epilogue=_exposed_epilogue(candidate.signature, isa, costs),
         weight_stream_cycles=stream_of(isa) if candidate.signature.is_widened else 0.0,
     )

@@ -14,7 +14,7 @@ from math import gcd
 
 import numpy as np
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from hw.isa.exact import BitsLane
 from hw.isa.sum_lane import Group, InexactError, zero_lane
 from stages.kernels.llvm import FunctionText
@@ -88,33 +88,35 @@ class _Builder:
 
     def _moved(self, move: Move, registers: list[Register]) -> list[Register]:
         if move.kind == "pair_add":
-            return self._pair_add(move.part, registers)
+            return self._pair_add(move.operation, registers)
         if move.kind == "pair_widen":
-            return [self._sized(move.part, x) for x in registers]
+            return [self._sized(move.operation, x) for x in registers]
         assert move.other is not None
         others = self._take(move.other)
         if move.kind == "merge":
             return [self._apply(move, x, y) for x, y in zip(registers, others, strict=True)]
-        return [self._sized(move.part, y, x) for x, y in zip(registers, others, strict=True)]
+        return [self._sized(move.operation, y, x) for x, y in zip(registers, others, strict=True)]
 
     def _apply(self, move: Move, total: Register, x: Register) -> Register:
         immediate = move.factor if move.factor != 1 else None
-        return self._sized(move.part, total, x, immediate=immediate)
+        return self._sized(move.operation, total, x, immediate=immediate)
 
-    def _sized(self, part: Part, *operands: Register, immediate: int | None = None) -> Register:
+    def _sized(
+        self, operation: Operation, *operands: Register, immediate: int | None = None
+    ) -> Register:
         """The form of an instruction for the size of its first operand."""
-        forms = self.isa.parts if len(operands[0]) == 2 else self.isa.halves
-        return self.program.apply(forms[part], *operands, immediate=immediate)
+        forms = self.isa.rows if len(operands[0]) == 2 else self.isa.half_registers
+        return self.program.apply(forms[operation], *operands, immediate=immediate)
 
-    def _pair_add(self, part: Part, registers: list[Register]) -> list[Register]:
+    def _pair_add(self, operation: Operation, registers: list[Register]) -> list[Register]:
         """Neighbouring lanes added; the order of rows stays."""
-        if not self.isa.adds_halves and len(registers[0]) == 2:
+        if not self.isa.adds_half_registers and len(registers[0]) == 2:
             pairs = [registers[i : i + 2] for i in range(0, len(registers), 2)]
-            whole = [self.program.apply(self.isa[part], p[0], p[-1]) for p in pairs]
+            whole = [self.program.apply(self.isa[operation], p[0], p[-1]) for p in pairs]
             return whole if len(registers) > 1 else [whole[0][:1]]
         halves = [(half,) for register in registers for half in register]
         added = [
-            self.program.apply(self.isa.halves[part], *halves[i : i + 2])
+            self.program.apply(self.isa.half_registers[operation], *halves[i : i + 2])
             for i in range(0, len(halves), 2)
         ]
         joined = [(*added[i], *added[i + 1]) for i in range(0, len(added) - 1, 2)]
@@ -136,12 +138,12 @@ class _Builder:
                 a = [self._input(f"a{plane}") for plane in term.activations]
                 w = [self._weight(plane, r) for plane in term.weights]
                 operands = [*a, *w] if term.op == "choose_w" else [*w, *a]
-                op = Part.SELECT if term.op.startswith("choose") else Part(term.op)
+                op = Operation.SELECT if term.op.startswith("choose") else Operation(term.op)
                 bits = self.program.apply(self.isa[op], *operands)
-                counts.append(self.program.apply(self.isa[Part.COUNT], bits))
+                counts.append(self.program.apply(self.isa[Operation.COUNT], bits))
             totals = (
                 [
-                    self.program.apply(self.isa[Part.ADD_8], x, y)
+                    self.program.apply(self.isa[Operation.ADD_8], x, y)
                     for x, y in zip(totals, counts, strict=True)
                 ]
                 if totals

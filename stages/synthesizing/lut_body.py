@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.lut import GROUP, Lut
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.problems import Problem
@@ -29,7 +29,7 @@ def luts_for(problem: Problem, isa: Isa) -> list[Lut]:
 
     Of several words as many are added up in bytes as fit, and divide the rows of common windows.
     """
-    if Part.LOOKUP not in isa:
+    if Operation.LOOKUP not in isa:
         return []
     groups = max(1, isa.bytes // BLOCK)
     one = Lut(
@@ -50,7 +50,7 @@ def _entries(lut: Lut) -> int:
 
 
 def _widens_in_order(isa: Isa) -> bool:
-    return Part.WIDEN_ADD_8 in isa
+    return Operation.WIDEN_ADD_8 in isa
 
 
 def words_between(lut: Lut) -> int:
@@ -76,7 +76,7 @@ class _Word:
     def __init__(self, signature: KernelSignature, lut: Lut, digit: int, isa: Isa) -> None:
         self.isa, self.lut, self.rows = isa, lut, signature.rows
         self.in_order = _widens_in_order(isa)
-        self.byte = isa[Part.LOOKUP].result
+        self.byte = isa[Operation.LOOKUP].result
         self.program = Program(part=isa.bytes // 2 if self.in_order else isa.bytes)
         self.registers = signature.channels // lut.channels
         self.tile = [(m, n) for m in range(self.rows) for n in range(self.registers)]
@@ -99,16 +99,18 @@ class _Word:
     def _look_up(self, first: int, number: int) -> None:
         """Look up one index of every channel and pixel of the tile."""
         program, isa = self.program, self.isa
-        half = isa[Part.HIGH_NIBBLE if number % 2 else Part.LOW_NIBBLE]
+        half = isa[Operation.HIGH_NIBBLE if number % 2 else Operation.LOW_NIBBLE]
         weights = [
             program.input(f"w{first + number // 2}.{n}", self.byte) for n in range(self.registers)
         ]
         indices = [program.apply(half, w) for w in weights]
         for m, n in self.tile:
             table = program.input(f"a{number}.{m}", self.byte)
-            found = program.apply(isa[Part.LOOKUP], table, indices[n])
+            found = program.apply(isa[Operation.LOOKUP], table, indices[n])
             before = self.sums.get((m, n))
-            self.sums[m, n] = program.apply(isa[Part.ADD_8], before, found) if before else found
+            self.sums[m, n] = (
+                program.apply(isa[Operation.ADD_8], before, found) if before else found
+            )
 
     def _widen(self) -> None:
         """Add bytes to counters."""
@@ -117,9 +119,12 @@ class _Word:
             total = self.sums.pop((m, n))
             first, second = (m, 2 * n), (m, 2 * n + 1)
             if self.in_order:
-                add, halves = isa[Part.WIDEN_ADD_8], [total[:1], total[1:]]
+                add, halves = isa[Operation.WIDEN_ADD_8], [total[:1], total[1:]]
             else:
-                add, halves = isa[Part.ADD_16], [total, program.apply(isa[Part.ODD_8], total)]
+                add, halves = (
+                    isa[Operation.ADD_16],
+                    [total, program.apply(isa[Operation.ODD_8], total)],
+                )
             for place, half in zip((first, second), halves, strict=True):
                 self.counters[place] = program.apply(add, self.counters[place], half)
 
@@ -130,17 +135,17 @@ def _flush_program(lut: Lut, isa: Isa) -> Program:
     program = Program(part=isa.bytes // 2 if in_order else isa.bytes)
     counters = [program.input(f"c{n}", Vector(2 * isa.lanes, 16)) for n in range(2)]
     if in_order:
-        found = [program.apply(isa[Part.WIDEN_16], (part,)) for c in counters for part in c]
+        found = [program.apply(isa[Operation.WIDEN_16], (part,)) for c in counters for part in c]
     else:
         whole, odd = counters
-        even = program.apply(isa[Part.LESS_ODD_8], whole, odd)
+        even = program.apply(isa[Operation.LESS_ODD_8], whole, odd)
         found = [
-            program.apply(isa[part], words)
-            for part in (Part.EVEN_16, Part.ODD_16)
+            program.apply(isa[each], words)
+            for each in (Operation.EVEN_16, Operation.ODD_16)
             for words in (even, odd)
         ]
     if lut.groups == 2:
-        add = isa[Part.ADD_QUARTERS_32]
+        add = isa[Operation.ADD_QUARTERS_32]
         found = [program.apply(add, *found[n : n + 2]) for n in range(0, len(found), 2)]
     program.outputs = {f"s{n}": register for n, register in enumerate(found)}
     return program

@@ -12,7 +12,7 @@ channels of a tile; and to put the sums of a pixel side by side when a tile is d
 
 from __future__ import annotations
 
-from hw.isa import Dot, Isa, Part
+from hw.isa import Dot, Isa, Operation
 from stages.kernels.families import MatrixDots, Signed, SignedMatrixDots
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import KernelSignature
@@ -21,8 +21,8 @@ from stages.synthesizing.vector_program import Program, Register
 
 WORDS = (2, 4)
 """Words of a pixel that are loaded at a time: half a register of them, or all."""
-HALVES = (Part.LOW_HALVES_8, Part.HIGH_HALVES_8)
-SUMS = (Part.LOW_HALVES_32, Part.HIGH_HALVES_32)
+HALVES = (Operation.LOW_HALVES_8, Operation.HIGH_HALVES_8)
+SUMS = (Operation.LOW_HALVES_32, Operation.HIGH_HALVES_32)
 
 
 def matrix_dots(isa: Isa, activation_bits: int) -> list[MatrixDots | SignedMatrixDots]:
@@ -42,7 +42,7 @@ def matrix_body(signature: KernelSignature, isa: Isa) -> Body:
     products, pixels = signature.products, signature.pixels
     assert isinstance(products, MatrixDots | SignedMatrixDots)
     is_signed = isinstance(products, Signed)
-    row = next(isa[dot.part] for dot in _matrices(isa) if dot.is_signed == is_signed)
+    row = next(isa[dot.operation] for dot in _matrices(isa) if dot.is_signed == is_signed)
     counter, kind = row.operands[:2]
     program = Program(part=kind.bytes)
     parts = range(products.words * WORD_BYTES // products.group)
@@ -72,5 +72,5 @@ def _flush_program(isa: Isa) -> Program:
     kind = isa[SUMS[0]].operands[0]
     program = Program(part=isa.bytes)
     both = [program.input(f"c{number}", kind) for number in range(2)]
-    program.outputs = {"s0": sum((program.apply(isa[part], *both) for part in SUMS), ())}
+    program.outputs = {"s0": sum((program.apply(isa[each], *both) for each in SUMS), ())}
     return program

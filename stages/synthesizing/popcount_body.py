@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.isa import Isa, Part, Vector
+from hw.isa import Isa, Operation, Vector
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import Term
 from stages.synthesizing.body import Body, Pass
@@ -22,7 +22,7 @@ def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a term plan."""
     plan = signature.plan
     assert plan is not None
-    counter = isa[Part.COUNT].result
+    counter = isa[Operation.COUNT].result
     passes: list[Pass] = []
     for chain in chains(plan.coefficients, isa.counts_bytes):
         previous = 0
@@ -64,8 +64,8 @@ def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -
     """`counter += popcount(op(planes))` for every packed word of a step, term, row and register of
     channels."""
     program, step = Program(part=isa.bytes), signature.words_per_step
-    counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
-    add = isa[Part.ADD_8.for_lanes(counter.bits)]
+    counter, word = isa[Operation.COUNT].result, Vector(isa.lanes, 32)
+    add = isa[Operation.ADD_8.for_lanes(counter.bits)]
     registers = registers_of(signature.channels, signature.word_bits, isa)
     tile = [(m, n) for m in range(signature.rows) for n in range(registers)]
     counters = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
@@ -74,7 +74,7 @@ def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -
             for m, n in tile:
                 a = [program.input(f"a{p * step + number}.{m}", word) for p in term.activations]
                 w = [program.input(f"w{p * step + number}.{n}", word) for p in term.weights]
-                counted = program.apply(isa[Part.COUNT], logic(program, term, a, w, isa))
+                counted = program.apply(isa[Operation.COUNT], logic(program, term, a, w, isa))
                 counters[m, n] = program.apply(add, counters[m, n], counted)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in counters.items()}
     return program
@@ -85,7 +85,7 @@ def logic(
 ) -> Register:
     """The bits of a term, of its planes of activations and of weights."""
     if term.op == "choose_a":
-        return program.apply(isa[Part.SELECT], *w, *a)
+        return program.apply(isa[Operation.SELECT], *w, *a)
     if term.op == "choose_w":
-        return program.apply(isa[Part.SELECT], *a, *w)
-    return program.apply(isa[Part(term.op)], *a, *w)
+        return program.apply(isa[Operation.SELECT], *a, *w)
+    return program.apply(isa[Operation(term.op)], *a, *w)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hw.core_costs import CoreCosts
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.kernels.families import BytePairs
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.lut import ENTRIES
@@ -39,14 +39,14 @@ def priced_candidate(
         counts = one.word.counts() + _loads(signature, one.word, isa)
         counts += _spread(signature, one.word, isa)
         if signature.kernel_offset:
-            counts[isa[Part.XOR].name] += signature.rows
-        counts[isa[Part.AND].name] += _copied(signature)
+            counts[isa[Operation.XOR].name] += signature.rows
+        counts[isa[Operation.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
         word += _waiting(signature, one.word, isa)
     word = (word + _copying(isa, copies, costs)) / signature.step
     load = f"load_{isa.bytes}"
-    add = isa[Part.ADD_32].name
+    add = isa[Operation.ADD_32].name
     if signature.sum_index is not None:
         each = signature.rows / isa.lanes
         word += costs.cycles({load: each, add: each})
@@ -54,7 +54,7 @@ def priced_candidate(
     flushing = Counter({name: count * ends for name, count in body.flush.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
     ends *= body.registers * body.pixels
-    added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
+    added = isa[Operation.FLOAT_MAC if signature.is_float else Operation.SCALE_ADD_32]
     flushing += Counter({load: 2 * ends, added.name: ends})
     times = len(tile) // body.together
     flush = costs.cycles({name: count * times for name, count in flushing.items()})
@@ -90,7 +90,7 @@ def _is_loaded(name: str, signature: KernelSignature) -> bool:
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
     """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
     if isa.is_arm:
-        return costs.cycles({isa[Part.OR].name: copies})
+        return costs.cycles({isa[Operation.OR].name: copies})
     return copies / costs.issue
 
 
@@ -134,7 +134,7 @@ def _spread(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]
     if signature.multiplies_int16 or signature.is_float:
         return Counter()
     kinds = [kind for name, kind in word.types.items() if name[0] != "c" and kind.bits == 16]
-    row = isa[Part.LOOKUP if Part.LOOKUP in isa else Part.ADD_16]
+    row = isa[Operation.LOOKUP if Operation.LOOKUP in isa else Operation.ADD_16]
     return Counter({row.name: len(kinds)} if kinds else {})
 
 

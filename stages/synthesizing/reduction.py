@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 
 REGISTER = 16
 """Bytes of a NEON register."""
 OUTPUT_BITS = 16
-_ADDING = Part.ADD_8, Part.SCALE_ADD_8
-_FINISHING = Part.WIDEN_ADD_8, Part.WIDEN_SCALE_ADD_8
+_ADDING = Operation.ADD_8, Operation.SCALE_ADD_8
+_FINISHING = Operation.WIDEN_ADD_8, Operation.WIDEN_SCALE_ADD_8
 """Additions without and with a factor, in lanes of one width and into wider ones."""
 
 Kind = Literal["pair_add", "pair_widen", "pair_widen_add", "merge", "finish"]
-Price = Callable[[Part], float]
-"""Cost of an instruction by its part in the instruction set."""
+Price = Callable[[Operation], float]
+"""Cost of the instruction that does an operation."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,8 +58,8 @@ class Move:
     stream: Stream
     other: Stream | None
     result: Stream | None
-    part: Part
-    """The instruction, by its part in the set."""
+    operation: Operation
+    """What the instruction does that the step takes."""
     factor: int = 1
 
 
@@ -96,7 +96,7 @@ def reduction(
             rest = _without(state, move)
             following = tuple(sorted([*rest, move.result] if move.result else rest))
             if following not in done:
-                step = price(move.part) * _repeats(move, rows, isa)
+                step = price(move.operation) * _repeats(move, rows, isa)
                 item = (cost + step, next(order), following, _Path(move, path))
                 heapq.heappush(queue, item)
     raise ValueError(f"no reduction of {dict(counts)} to {OUTPUT_BITS} bits")
@@ -124,16 +124,16 @@ def _moves(state: State, isa: Isa) -> Iterator[Move]:
     bits, top = x.bits, (1 << x.bits) - 1
     halved = Stream(x.level // 2, bits, x.coefficient, 2 * x.most)
     if x.lanes > 1 and halved.most <= top:
-        yield Move("pair_add", x, None, halved, Part.PAIR_ADD_8.for_lanes(bits))
+        yield Move("pair_add", x, None, halved, Operation.PAIR_ADD_8.for_lanes(bits))
     if x.lanes > 1 and bits < OUTPUT_BITS:
         widened = Stream(x.level // 2, 2 * bits, x.coefficient, 2 * x.most)
-        yield Move("pair_widen", x, None, widened, Part.PAIR_WIDEN_8.for_lanes(bits))
+        yield Move("pair_widen", x, None, widened, Operation.PAIR_WIDEN_8.for_lanes(bits))
     if x.lanes == 2 and 2 * bits == OUTPUT_BITS and x.coefficient == 1:
-        yield Move("finish", x, None, None, Part.PAIR_WIDEN_ADD_8.for_lanes(bits))
+        yield Move("finish", x, None, None, Operation.PAIR_WIDEN_ADD_8.for_lanes(bits))
     if x.lanes == 1:
         plain, scaled = _FINISHING if bits < OUTPUT_BITS else _ADDING
-        part = plain if x.coefficient == 1 else scaled
-        yield Move("finish", x, None, None, part.for_lanes(bits), x.coefficient)
+        operation = plain if x.coefficient == 1 else scaled
+        yield Move("finish", x, None, None, operation.for_lanes(bits), x.coefficient)
     for y in others:
         yield from _merges(x, y, top)
 
@@ -144,13 +144,13 @@ def _merges(x: Stream, y: Stream, top: int) -> Iterator[Move]:
         factor, rest = divmod(large.coefficient, small.coefficient)
         most = small.most + factor * large.most
         if rest == 0 and most <= top:
-            part = _ADDING[factor != 1]
+            operation = _ADDING[factor != 1]
             merged = Stream(x.level, x.bits, small.coefficient, most)
-            yield Move("merge", small, large, merged, part.for_lanes(x.bits), factor)
+            yield Move("merge", small, large, merged, operation.for_lanes(x.bits), factor)
     is_half = (y.level * 2, y.bits) == (x.level, 2 * x.bits)
     if is_half and y.coefficient == x.coefficient and y.most + 2 * x.most < 1 << y.bits:
         merged = Stream(y.level, y.bits, y.coefficient, y.most + 2 * x.most)
-        yield Move("pair_widen_add", x, y, merged, Part.PAIR_WIDEN_ADD_8.for_lanes(x.bits))
+        yield Move("pair_widen_add", x, y, merged, Operation.PAIR_WIDEN_ADD_8.for_lanes(x.bits))
 
 
 def _repeats(move: Move, rows: int, isa: Isa) -> int:
@@ -158,7 +158,7 @@ def _repeats(move: Move, rows: int, isa: Isa) -> int:
     size = move.stream.size(rows)
     if move.kind == "pair_add":
         # Two registers in, one out; ARMv7 adds pairwise in halves of registers only.
-        return max(1, -(-size // 2 // (REGISTER // 2 if isa.adds_halves else REGISTER)))
-    if move.kind == "finish" and move.part.startswith("widen"):
+        return max(1, -(-size // 2 // (REGISTER // 2 if isa.adds_half_registers else REGISTER)))
+    if move.kind == "finish" and move.operation.startswith("widen"):
         size *= 2
     return max(1, -(-size // REGISTER))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from hw.isa import Isa
-from stages.dialect.float_linear import HALF_TERMS
+from stages.dialect.float_linear import FLOAT16_TERMS
 from stages.kernels.families import (
     Dots,
     FloatDots,
@@ -74,7 +74,9 @@ def signatures_for(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         if problem.is_float:
             if problem == FLOAT16:
                 for halves in float16_products(isa, blank.channels):
-                    yield replace(blank, products=halves, flush="window", flush_period=HALF_TERMS)
+                    yield replace(
+                        blank, products=halves, flush="window", flush_period=FLOAT16_TERMS
+                    )
                 continue
             floats = FLOAT_PRODUCTS[problem]
             yield replace(blank, products=floats)

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from hw.core_costs import core_costs
-from hw.isa import Instruction, Isa, Part, isa_of
+from hw.isa import Instruction, Isa, Operation, isa_of
 from hw.profile import Hardware
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.problems import Problem
@@ -110,15 +110,15 @@ def _instructions(after: CompiledCounts) -> tuple[int, int]:
     return after.arithmetic + after.moves, after.loads + after.stores
 
 
-def price_of(isa: Isa, hardware: Hardware) -> Callable[[Part], float]:
+def price_of(isa: Isa, hardware: Hardware) -> Callable[[Operation], float]:
     """What an instruction costs in the search for a reduction: its cycles, at least one."""
     costs = core_costs(hardware.core)
-    return lambda part: max(1.0, costs.cycles({_form(part, isa).name: 1}))
+    return lambda operation: max(1.0, costs.cycles({_form(operation, isa).name: 1}))
 
 
-def _form(part: Part, isa: Isa) -> Instruction:
-    """A part's form in the set, on half a register where there is no other."""
-    return isa.parts.get(part) or isa.halves[part]
+def _form(operation: Operation, isa: Isa) -> Instruction:
+    """The row that does an operation, on half a register where there is no other."""
+    return isa.rows.get(operation) or isa.half_registers[operation]
 
 
 def _is_by_digits(plan: TermPlan | None) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hw.isa import Instruction, Isa
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.gfni import REGISTER, part_for
+from hw.isa.gfni import REGISTER, operation_for
 from stages.kernels.llvm import FunctionText
 from stages.kernels.operand_storage import BYTE_BITS, WeightCode
 from stages.kernels.signature import KernelSignature
@@ -17,12 +17,12 @@ from stages.kernels.signature import KernelSignature
 
 def can_expand(code: WeightCode, isa: Isa) -> bool:
     """Whether an instruction set makes bytes of what a code stores."""
-    return part_for(code.name) in isa
+    return operation_for(code.name) in isa
 
 
 def row_for(code: WeightCode, isa: Isa) -> Instruction:
     """The instruction that makes bytes of the numbers that a code stores."""
-    return isa[part_for(code.name)]
+    return isa[operation_for(code.name)]
 
 
 def load_expanded(

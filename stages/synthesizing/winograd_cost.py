@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hw.core_costs import CoreCosts
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import TRANSFORMS, Transform
@@ -66,14 +66,14 @@ def with_transform_costs(candidate: KernelCandidate, isa: Isa, costs: CoreCosts)
 def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, float]:
     """Cycles for 32 channels of a tile of pixels, and of one of sums."""
     load, of_pixels, of_sums = f"load_{isa.bytes}", *operations_of(transform)
-    before = {isa[Part.ADD_16].name: of_pixels, load: 2 * transform.products}
+    before = {isa[Operation.ADD_16].name: of_pixels, load: 2 * transform.products}
     sums = transform.outputs**2
     # Sums are stored by the kernel and read again, as are what they become.
-    behind = {isa[Part.ADD_32].name: of_sums, load: 2 * transform.products + 2 * sums}
+    behind = {isa[Operation.ADD_32].name: of_sums, load: 2 * transform.products + 2 * sums}
     if any(transform.shifts):
-        behind |= {isa[Part.ADD_32].name: of_sums + sums}
+        behind |= {isa[Operation.ADD_32].name: of_sums + sums}
     if transform.odd != 1:  # multiplied by the inverse
-        behind |= {isa[Part.SCALE_ADD_32].name: sums}
+        behind |= {isa[Operation.SCALE_ADD_32].name: sums}
     registers = BLOCK / isa.lanes
     return (
         round(costs.cycles(before) * registers / 2, 3),
@@ -83,7 +83,7 @@ def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, fl
 
 def _around_floats(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, float]:
     """The same of floats, of which an operation costs as a product that is added does."""
-    load, operation = f"load_{isa.bytes}", isa[Part.FLOAT_MAC].name
+    load, operation = f"load_{isa.bytes}", isa[Operation.FLOAT_MAC].name
     of_pixels, of_sums = operations_of(transform)
     sums = transform.outputs**2
     before = {operation: of_pixels, load: 2 * transform.products}

@@ -28,7 +28,7 @@ LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 KINDS = {
     row.name: part.split(".")[0]
     for isa in map(isa_of, (*PROFILES, FP16, I8MM))
-    for table in (isa.parts, isa.halves)
+    for table in (isa.rows, isa.half_registers)
     for part, row in table.items()
 }
 CASES = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa import Instruction, Isa, Part
+from hw.isa import Instruction, Isa, Operation
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 24
-LOOKUPS = Part.LOOKUP_FOUR, Part.LOOKUP_FOUR_ELSE
+LOOKUPS = Operation.LOOKUP_FOUR, Operation.LOOKUP_FOUR_ELSE
 """Rows of so many operands that their extremes have too many combinations."""
 
 FLOAT16_ROWS = ["fmla.8h", "fadd.8h", "faddp.8h", "fcvtl", "fcvtl2"]
@@ -20,7 +20,7 @@ FLOAT16_ROWS = ["fmla.8h", "fadd.8h", "faddp.8h", "fcvtl", "fcvtl2"]
 
 def limits(isa: Isa, row: Instruction) -> list[tuple[str, int, int]]:
     """dtype, smallest and largest value of each operand: all there are, but what `dot` is for."""
-    if row.name == isa[Part.DOT].name:
+    if row.name == isa[Operation.DOT].name:
         wide = row.operands[1].bits
         return [("int32", -(1 << 30), 1 << 30), (f"uint{wide}", 0, 255), (f"int{wide}", -128, 127)]
     return [(f"uint{kind.bits}", 0, (1 << kind.bits) - 1) for kind in row.operands]
@@ -96,13 +96,13 @@ def operands(isa: Isa, row: Instruction) -> list[Array]:
 
     The extremes of both signs are among them; each fills a register or every other lane of it.
     """
-    if row.name == isa[Part.FLOAT_MAC].name:
+    if row.name == isa[Operation.FLOAT_MAC].name:
         return floats(row)
-    if row.name == isa[Part.BFLOAT16_DOT].name:
+    if row.name == isa[Operation.BFLOAT16_DOT].name:
         return pairs_of_bfloat16(row)
     if row.name in FLOAT16_ROWS:
         return halves(row)
-    if row.name in (isa[part].name for part in LOOKUPS if part in isa):
+    if row.name in (isa[each].name for each in LOOKUPS if each in isa):
         return tables(row)
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hw.isa import ISAS, Part
+from hw.isa import ISAS, Operation
 from hw.isa.exact import AnyBits, BitsLane, bits_lane
 from hw.isa.sum_lane import Group, InexactError, SumLane, level_lane, zero_lane
 
@@ -157,7 +157,9 @@ def word(chunk: int) -> BitsLane:
 def added(x: AnyBits, y: AnyBits, z: AnyBits) -> tuple[AnyBits, AnyBits]:
     """Sum and carry, as instructions give them."""
     isa, registers = ISAS["avx512bw"], [[lane] * 16 for lane in (x, y, z)]
-    low, high = (isa[part].execute(registers)[0] for part in (Part.BIT_SUM, Part.BIT_CARRY))
+    low, high = (
+        isa[each].execute(registers)[0] for each in (Operation.BIT_SUM, Operation.BIT_CARRY)
+    )
     return low, high
 
 

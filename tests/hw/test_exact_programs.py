@@ -146,7 +146,10 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
     values = [*levels.planes(isa.bytes), *levels.planes(isa.bytes // 2)]
     inputs = len(values)
     bitwise = {
-        table[part].name for table in (isa.parts, isa.halves) for part in table if part in BITWISE
+        table[part].name
+        for table in (isa.rows, isa.half_registers)
+        for part in table
+        if part in BITWISE
     }
     rows = [(row, immediate, row.name in bitwise) for row, immediate in cases_of(isa)]
     kinds = {(kind, of_bits) for row, _, of_bits in rows for kind in row.operands}

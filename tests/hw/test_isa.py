@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hw.isa import ISAS, Instruction, Isa, Part, isa_of
+from hw.isa import ISAS, Instruction, Isa, Operation, isa_of
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.gfni import EXPANSIONS
-from hw.isa.part import REQUIRED
+from hw.isa.operation import REQUIRED
 from hw.profile import VECTOR_BITS, Hardware
 from tests.hw.isa_code import assembly, cases_of, function_of, library
 from tests.hw.row_operands import FLOAT16_ROWS, ROUNDS, operands
@@ -84,15 +84,15 @@ def test_sums_of_four_bytes_never_saturate(hardware: Hardware) -> None:
         rng.integers(0, 256, 4 * isa.lanes, np.uint8),
     ):
         value = counts
-        for part in (Part.PAIR_WIDEN_8, Part.PAIR_WIDEN_16):
-            kind = isa[part].result
+        for operation in (Operation.PAIR_WIDEN_8, Operation.PAIR_WIDEN_16):
+            kind = isa[operation].result
             result = np.zeros(kind.lanes, f"uint{kind.bits}")
-            library(hardware).call(f"i{names.index(isa[part].name)}", value, result)
+            library(hardware).call(f"i{names.index(isa[operation].name)}", value, result)
             value = result
         np.testing.assert_array_equal(value, counts.reshape(-1, 4).sum(1, dtype=np.uint32))
 
 
-# What the compiler selects for a part; one of several, where it depends on the registers.
+# What the compiler selects for an operation; one of several, where it depends on the registers.
 MNEMONICS = [
     (SSE2, "dot", "pmaddwd"),
     (SSE2, "float_mac", "mulps"),
@@ -169,12 +169,14 @@ def mnemonics(row: Instruction, immediate: int | None, hardware: Hardware) -> se
 
 
 @pytest.mark.parametrize(
-    ("hardware", "part", "expected"), MNEMONICS, ids=lambda item: getattr(item, "name", item)
+    ("hardware", "operation", "expected"), MNEMONICS, ids=lambda item: getattr(item, "name", item)
 )
-def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, expected: str) -> None:
+def test_the_compiler_selects_the_instruction(
+    hardware: Hardware, operation: str, expected: str
+) -> None:
     isa = isa_of(hardware)
-    table = isa.halves if part.startswith("half/") else isa.parts
-    row = table[Part(part.removeprefix("half/"))]
+    table = isa.half_registers if operation.startswith("half/") else isa.rows
+    row = table[Operation(operation.removeprefix("half/"))]
     for immediate in row.immediates or (None,):
         found = mnemonics(row, immediate, hardware)
         assert len(found & set(expected.split())) == 1, (immediate, found)
@@ -182,7 +184,7 @@ def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, exp
 
 @pytest.mark.parametrize("factor", [2, 4])
 def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) -> None:
-    row = isa_of(AARCH64)[Part.SCALE_ADD_16]
+    row = isa_of(AARCH64)[Operation.SCALE_ADD_16]
     assert "mla" in mnemonics(row, factor, AARCH64)
     # Two additions for 2, a shift and an addition for 4.
     seen = mnemonics(replace(row, opaque=False), factor, AARCH64)
@@ -196,34 +198,38 @@ def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) ->
 )
 def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert isa.lanes * 32 == VECTOR_BITS[isa.name]
-    assert set(isa.parts) >= REQUIRED
-    whole = [(part, row, isa.bytes) for part, row in isa.parts.items()]
-    for part, row, size in whole + [(p, r, isa.bytes // 2) for p, r in isa.halves.items()]:
+    assert set(isa.rows) >= REQUIRED
+    whole = [(operation, row, isa.bytes) for operation, row in isa.rows.items()]
+    for operation, row, size in whole + [
+        (p, r, isa.bytes // 2) for p, r in isa.half_registers.items()
+    ]:
         # A widening operation takes half registers.
-        assert {kind.bytes for kind in (*row.operands, row.result)} <= {size, isa.bytes // 2}, part
-        assert row.result.bytes == size, part
+        assert {kind.bytes for kind in (*row.operands, row.result)} <= {size, isa.bytes // 2}, (
+            operation
+        )
+        assert row.result.bytes == size, operation
         if row.declares:
             called = row.emit.split("@")[1].split("(")[0]
             assert f"@{called}(" in row.declares
-    assert len(isa.instructions()) == len({*isa.parts.values(), *isa.halves.values()})
+    assert len(isa.instructions()) == len({*isa.rows.values(), *isa.half_registers.values()})
     for dot in isa.dots:
-        total, *factors = isa[dot.part].operands
+        total, *factors = isa[dot.operation].operands
         assert {kind.lanes for kind in factors} == {total.lanes * dot.group // dot.pixels}
     if isa.counts_bytes:
-        first, second = isa[Part.PAIR_WIDEN_8], isa[Part.PAIR_WIDEN_16]
+        first, second = isa[Operation.PAIR_WIDEN_8], isa[Operation.PAIR_WIDEN_16]
         assert (*first.operands, *second.operands, second.result) == (
-            isa[Part.COUNT].result,
+            isa[Operation.COUNT].result,
             first.result,
-            isa[Part.ADD_32].result,
+            isa[Operation.ADD_32].result,
         )
 
 
 def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
-    assert isa_of(AVX512VNNI)[Part.DOT].name == "vpdpbusd"
+    assert isa_of(AVX512VNNI)[Operation.DOT].name == "vpdpbusd"
     assert isa_of(AVX512VNNI).dot_group == 4
     assert isa_of(AVX512BW).dot_group == isa_of(AVX2).dot_group == 2
     for hardware in (AVXVNNI, VNNI_256):
-        assert isa_of(hardware)[Part.DOT].name == "vpdpbusd_ymm"
+        assert isa_of(hardware)[Operation.DOT].name == "vpdpbusd_ymm"
         assert isa_of(hardware).dot_group == 4
     # AVX-VNNI has the dot product in 256 bits only.
     wide = AVX512BW.model_copy(update={"features": (*AVX512BW.features, "+avxvnni")})
@@ -231,15 +237,15 @@ def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
 
 
 def test_a_profile_counts_bytes_in_one_instruction_where_it_can() -> None:
-    assert isa_of(AVX512BITALG)[Part.COUNT].name == "vpopcntb"
-    assert isa_of(AVX512BW)[Part.COUNT].name == "popcount_bytes_zmm"
+    assert isa_of(AVX512BITALG)[Operation.COUNT].name == "vpopcntb"
+    assert isa_of(AVX512BW)[Operation.COUNT].name == "popcount_bytes_zmm"
 
 
 def test_an_operand_that_the_text_leaves_out_is_an_error() -> None:
     with pytest.raises(ValueError, match="operand 1 does not occur in"):
-        replace(ISAS["sse2"][Part.ADD_8], emit="add <16 x i8> {0}, {0}")
+        replace(ISAS["sse2"][Operation.ADD_8], emit="add <16 x i8> {0}, {0}")
 
 
 def test_an_immediate_that_the_text_leaves_out_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"immediates and .* do not agree"):
-        replace(ISAS["sse2"][Part.ADD_8], immediates=(3,))
+        replace(ISAS["sse2"][Operation.ADD_8], immediates=(3,))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import z3
 
-from hw.isa import Isa, Part, isa_of
+from hw.isa import Isa, Operation, isa_of
 from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
 from hw.isa.sum_lane import Group, InexactError, SumLane
@@ -45,7 +45,7 @@ def indices(count: int, first: int = 0, positions: int = 1) -> list[BitsLane]:
 
 def looked_up(isa: Isa, table: list[Any], index: list[Any]) -> list[Any]:
     """What is looked up by the low halves of bytes."""
-    return isa[Part.LOOKUP].execute([table, isa[Part.LOW_NIBBLE].execute([index])])
+    return isa[Operation.LOOKUP].execute([table, isa[Operation.LOW_NIBBLE].execute([index])])
 
 
 @TARGETS
@@ -89,7 +89,10 @@ def number_of(lane: SumLane, levels: list[SolverLane], index: SolverLane | None)
 def test_halves_of_bytes_are_indices(hardware: Hardware) -> None:
     isa = isa_of(hardware)
     bytes_ = variables("w", isa.bytes, 8)
-    low, high = (isa[part].execute([bytes_]) for part in (Part.LOW_NIBBLE, Part.HIGH_NIBBLE))
+    low, high = (
+        isa[operation].execute([bytes_])
+        for operation in (Operation.LOW_NIBBLE, Operation.HIGH_NIBBLE)
+    )
     prove(
         [
             claim
@@ -97,7 +100,7 @@ def test_halves_of_bytes_are_indices(hardware: Hardware) -> None:
             for claim in (one.term == byte.term & 15, two.term == z3.LShR(byte.term, 4))
         ]
     )
-    exact = isa[Part.HIGH_NIBBLE].execute([indices(isa.bytes)])
+    exact = isa[Operation.HIGH_NIBBLE].execute([indices(isa.bytes)])
     assert [g.chunk for g in exact[0].digits.groups] == [4, 5, 6, 7]
 
 
@@ -132,7 +135,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hardware", "part", "expected"),
+    ("hardware", "operation", "expected"),
     [
         (AVX2, "lookup", "vpshufb"),
         (AVX2, "odd.8", "vpsrlw"),
@@ -144,5 +147,7 @@ def test_what_is_refused() -> None:
     ],
     ids=lambda item: getattr(item, "name", item),
 )
-def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, expected: str) -> None:
-    assert expected in mnemonics(isa_of(hardware)[Part(part)], None, hardware)
+def test_the_compiler_selects_the_instruction(
+    hardware: Hardware, operation: str, expected: str
+) -> None:
+    assert expected in mnemonics(isa_of(hardware)[Operation(operation)], None, hardware)

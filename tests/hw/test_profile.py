@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Hardware
+from hw.profile import CORES, ISA_NAMES, NEEDED, VECTOR_BITS, Hardware
 
 A53: dict[str, Any] = {
     "name": "board",
@@ -37,9 +37,9 @@ def test_features_are_a_set() -> None:
 
 
 def test_every_isa_belongs_to_one_architecture_and_has_a_width() -> None:
-    every = [isa for isas in ISAS.values() for isa in isas]
+    every = [isa for isas in ISA_NAMES.values() for isa in isas]
     assert sorted(every) == sorted(set(every)) == sorted(VECTOR_BITS) == sorted(NEEDED)
-    assert set(CORES) == set(ISAS)
+    assert set(CORES) == set(ISA_NAMES)
 
 
 @pytest.mark.parametrize(

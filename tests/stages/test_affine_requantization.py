@@ -12,7 +12,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
 from stages.dialect.zero_point import AT_ZERO
 from stages.numerics import tflite
-from stages.quantizing.affine_requantization import Affine, fitted, stairs
+from stages.quantizing.affine_requantization import Affine, fitted, step_function
 
 Array = np.ndarray[Any, Any]
 FACTORS = st.floats(2.0**-12, 2.0, exclude_max=True)
@@ -33,7 +33,7 @@ def line_of(
     """The line of `x * factor` in fixed point, for x of at most `reach` in size."""
     multiplier, shift, slope = fixed_point(factors)
     ends = np.full(len(factors), reach, np.int64)
-    found = stairs(
+    found = step_function(
         lambda x: tflite.multiply(NUMPY, x, multiplier, shift), -ends, ends, bounds, is_odd
     )
     return fitted(found, slope)
@@ -99,13 +99,13 @@ def test_a_line_that_misses_is_right_where_it_does_and_beside_it() -> None:
 
 def test_what_follows_no_line_has_none() -> None:
     ends = np.full(1, 1000)
-    bent = stairs(lambda x: np.where(x > 0, x // 4, x // 16), -ends, ends, (-100, 100), True)
+    bent = step_function(lambda x: np.where(x > 0, x // 4, x // 16), -ends, ends, (-100, 100), True)
     assert fitted(bent, np.array([0.25])) is None
 
 
 def test_channels_that_rise_nowhere_have_a_line() -> None:
     ends = np.full(2, 1000)
-    flat = stairs(lambda x: np.zeros_like(x) + 7, -ends, ends, (-128, 127), False)
+    flat = step_function(lambda x: np.zeros_like(x) + 7, -ends, ends, (-128, 127), False)
     line = fitted(flat, np.zeros(2))
     assert line is not None
     assert np.array_equal(meaning(line, np.arange(-9, 9)[:, None], -128, 127, False), [[7, 7]] * 18)

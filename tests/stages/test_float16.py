@@ -12,7 +12,12 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
 from stages.dialect.calls import attributes, is_op
-from stages.dialect.float_linear import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
+from stages.dialect.float_linear import (
+    FLOAT16_ROUNDOFF,
+    FLOAT16_TERMS,
+    departure,
+    departure_of_sums,
+)
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
@@ -28,7 +33,7 @@ from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.integer_net import Net, op
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.test_move_channels_last import dense_model, model_of
-from tests.stages.test_round_to_halves import residual
+from tests.stages.test_round_to_half_precision import residual
 from tests.targets import FP16, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="float16")
@@ -51,14 +56,14 @@ MODELS: dict[str, Any] = {
     "odd": lambda: model_of("odd"),
     "dense": lambda: dense_model(False),
     "rows": lambda: dense_model(False, outer=(2, 3)),
-    "chunks": lambda: deep(2 * HALF_TERMS + 3, 40, 3),
-    "a row": lambda: deep(HALF_TERMS // 3 * 2, 9, 3),
-    "long": lambda: deep(10 * HALF_TERMS + 2, 4, 1),
+    "chunks": lambda: deep(2 * FLOAT16_TERMS + 3, 40, 3),
+    "a row": lambda: deep(FLOAT16_TERMS // 3 * 2, 9, 3),
+    "long": lambda: deep(10 * FLOAT16_TERMS + 2, 4, 1),
     "short": lambda: deep(1, 33, 1),
     "lanes": lambda: deep(8, 17, 1),
     "lanes, a row": lambda: deep(16, 24, 3),
-    "lanes, chunks": lambda: deep(HALF_TERMS + 8, 33, 3),
-    "lanes, long": lambda: deep(10 * HALF_TERMS, 4, 1),
+    "lanes, chunks": lambda: deep(FLOAT16_TERMS + 8, 33, 3),
+    "lanes, long": lambda: deep(10 * FLOAT16_TERMS, 4, 1),
 }
 
 
@@ -100,14 +105,14 @@ def test_a_layer_keeps_to_the_bound_of_its_roundings(name: str) -> None:
     halved, inputs = quantizing.run(model=model, options=HALF), net.inputs()
     found, exact, packed = run(halved, inputs)
     sizes = sizes_of(halved, inputs)
-    roundings = HALF_TERMS + 1
-    bound = roundings * HALF_ROUNDOFF / (1 - roundings * HALF_ROUNDOFF) * sizes
+    roundings = FLOAT16_TERMS + 1
+    bound = roundings * FLOAT16_ROUNDOFF / (1 - roundings * FLOAT16_ROUNDOFF) * sizes
     terms = max(1, int(np.prod(model.params["w"].shape[1:])))
     bound += terms * UNIT * (sizes + 1)
     assert (np.abs(found - exact) <= bound).all()
     assert not np.array_equal(found, exact)
     (kernel,) = kernels_of(packed)
-    assert (kernel.family, kernel.flush_period) == ("macf16", HALF_TERMS)
+    assert (kernel.family, kernel.flush_period) == ("macf16", FLOAT16_TERMS)
     assert kernel.multiplies_by_lane == name.startswith("lanes")
 
 
@@ -125,7 +130,7 @@ def test_channels_on_their_own_keep_to_the_bound_of_their_roundings(name: str) -
     assert tensor.dtype == np.float16 and not kernels_of(packed)
     roundings = int(np.prod(tensor.shape[:2])) + 2
     sizes = sizes_of(halved, inputs)
-    assert (np.abs(found - exact) <= roundings * HALF_ROUNDOFF * 1.1 * sizes).all()
+    assert (np.abs(found - exact) <= roundings * FLOAT16_ROUNDOFF * 1.1 * sizes).all()
 
 
 def own(channels: int, window: int = 3, stride: int = 1) -> tuple[Net, Model]:
@@ -161,9 +166,9 @@ def pack_of(name: str) -> Model:
 @pytest.mark.parametrize("way", list(float16_products(isa_of(FP16), 16)), ids=lambda way: way.name)
 def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: FloatDots) -> None:
     isa = isa_of(FP16)
-    kernel = KernelSignature(isa.name, None, way, 2, 16, "window", HALF_TERMS)
+    kernel = KernelSignature(isa.name, None, way, 2, 16, "window", FLOAT16_TERMS)
     body = body_of(kernel, isa)
-    assert prove(kernel, isa, body)["flush_period"] == HALF_TERMS
+    assert prove(kernel, isa, body)["flush_period"] == FLOAT16_TERMS
     (one,) = body.passes
     first, *others = one.word.steps
     for operand in (1, 2):

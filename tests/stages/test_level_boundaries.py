@@ -1,4 +1,4 @@
-"""Float sums in front of a quantizer: settled, they give the levels that exact ones give."""
+"""Float sums in front of a quantizer: summed again, they give the levels that exact ones give."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_levels_are_those_of_exact_sums(name: str, seed: int, size: float, digit
     bounds = bounds_of(weight, steps, halves)
     assert bounds is not None
     exact = convolve(data.astype(np.float64), weight.astype(np.float64), (1, 1), 1, dtype="float32")
-    meaning = settled_of(stepwise(data, weight), data, weight, vars(bounds), *halves.limits)
+    meaning = resummed_of(stepwise(data, weight), data, weight, vars(bounds), *halves.limits)
     wanted = quantizer.level(evaluate(steps, exact))
     np.testing.assert_array_equal(quantizer.level(evaluate(steps, meaning)), wanted)
 
 
-def settled_of(
+def resummed_of(
     sums: Array, data: Array, weight: Array, bounds: dict[str, Array], low: int, high: int
 ) -> Array:
     """`resum`, as its meaning has it."""
@@ -103,7 +103,7 @@ def settled_of(
     operands = [net.builder.tensor(n, v) for n, v in {"d": data, "w": weight, **bounds}.items()]
     largest = net.builder.tensor("largest", np.abs(data).max())
     call = resum(net.x, *operands, largest, strides=[1, 1], low=low, high=high)
-    return interpret.run(net.model(net.op(call, "settled")), {"x": sums})["y0"]
+    return interpret.run(net.model(net.op(call, "resummed")), {"x": sums})["y0"]
 
 
 def stem(gain: float = 1.0) -> Model:

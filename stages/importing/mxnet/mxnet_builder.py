@@ -118,19 +118,19 @@ class Scalars:
         return self._apply(relax.op.add, np.add, left, right)
 
     def minimum(self, left: Value, right: Value) -> Value:
-        """The smaller."""
+        """The smaller of two values."""
         return self._apply(relax.op.minimum, np.minimum, left, right)
 
     def maximum(self, left: Value, right: Value) -> Value:
-        """The larger."""
+        """The larger of two values."""
         return self._apply(relax.op.maximum, np.maximum, left, right)
 
     def absolute(self, value: Value) -> Value:
-        """The size."""
+        """The magnitude."""
         return self._apply(relax.op.abs, np.abs, value)
 
     def negative(self, value: Value) -> Value:
-        """The opposite."""
+        """The negated value."""
         return self._apply(relax.op.negative, np.negative, value)
 
     def largest(self, low: Value, high: Value) -> Value:

@@ -173,7 +173,7 @@ def _quantization(
 
 
 def _common(first: Quantization, second: Quantization) -> Quantization | None:
-    """That of the numbers that lie in the ranges of both, every step in float32."""
+    """The quantization of numbers in the ranges of both, every step in float32."""
     ends = [
         [np.float32(numerator) * each.scale for numerator in each.levels.numerators]
         for each in (first, second)

@@ -49,7 +49,7 @@ def quantization_at(
 def result_at(
     builder: OnnxBuilder, node: Node, scale: int, zero_point: int, like: str
 ) -> Quantization:
-    """The same of a result: its type is the zero point's, or `like` where there is none."""
+    """What a result's bytes mean; their type is the zero point's, or `like` where there is none."""
     dtype = like
     if node.has(zero_point):
         dtype = builder.dtype(node.inputs[zero_point])

@@ -27,7 +27,7 @@ _INTEGER_LAYERS = {
     "ConvInteger": (1, 2, 3),
     "MatMulInteger": (1, 2, 3),
 }
-"""The same for operators on integers: weights, zero points of the data and of the weights."""
+"""Operators on integers, and the positions of weights, zero points of data and of weights."""
 _WIDTHS = range(1, 33)
 """Bits that quantizers have; what a file says otherwise is nothing to describe."""
 _KEEPS_VALUES = {

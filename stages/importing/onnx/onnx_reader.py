@@ -83,7 +83,7 @@ class SourceGraph:
         return self.constants.get(node.inputs[position]) if len(node.inputs) > position else None
 
     def number(self, node: Node, position: int) -> float | None:
-        """The same of a single number."""
+        """The constant number that is an input of a node, None where there is none."""
         value = self.tensor(node, position)
         is_number = value is not None and value.size == 1 and value.dtype.kind in "fiu"
         return float(value.item()) if value is not None and is_number else None

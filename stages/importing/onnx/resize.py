@@ -128,9 +128,9 @@ def _spread(builder: OnnxBuilder, value: Any, axis: int, chosen: Array, name: st
     times, step = chosen.size // shape[axis], int(chosen[-1] - chosen[-2]) if chosen.size > 1 else 1
     if times and np.array_equal(chosen, np.repeat(np.arange(shape[axis]), times)):
         one_more_axis = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-        parts = [builder.reshaped(value, one_more_axis, f"{name}.apart")] * times
-        beside = builder.emit(relax.op.concat(parts, axis + 1), f"{name}.beside")
-        return builder.reshaped(beside, [*shape[:axis], chosen.size, *shape[axis + 1 :]], name)
+        copies = [builder.reshaped(value, one_more_axis, f"{name}.apart")] * times
+        repeated = builder.emit(relax.op.concat(copies, axis + 1), f"{name}.beside")
+        return builder.reshaped(repeated, [*shape[:axis], chosen.size, *shape[axis + 1 :]], name)
     if step > 0 and np.array_equal(chosen, np.arange(chosen[0], chosen[-1] + 1, step)):
         bounds = [int(chosen[0])], [int(chosen[-1]) + 1]
         return builder.emit(relax.op.strided_slice(value, [axis], *bounds, [step]), name)

@@ -13,7 +13,7 @@ from stages.importing.tflite.flatbuffer import Budget, damaged
 from stages.importing.tflite.tflite_graph import AxisQuantization
 
 _TYPES = ("int4", "int8", "uint8", "int16", "int32", "int64")
-"""Those that quantized tensors are stored in, whose zero points are among their integers."""
+"""Types that quantized tensors are stored in; zero points are among their integers."""
 
 
 def axis_quantization_of(

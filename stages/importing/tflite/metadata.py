@@ -25,11 +25,11 @@ from stages.kinds import Table
 NAME = b"TFLITE_METADATA"
 IDENTIFIER = b"M001"
 MOST_BYTES = 1 << 20
-"""Of the metadata, and of a file of labels."""
+"""Size of the metadata, and of a file of labels, at most."""
 MOST_ITEMS = 256
 """Elements of a vector that are looked at."""
 MOST_CHARACTERS = 200
-"""Of a label."""
+"""Characters of a label that are kept, at most."""
 
 _SUBGRAPHS = 3
 _INPUTS, _OUTPUTS = 2, 3

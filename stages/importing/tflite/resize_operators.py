@@ -41,7 +41,7 @@ def _modes(operator: Operator) -> tuple[bool, bool]:
 
 
 def fixed_places(size: int, wanted: int, corners: bool, centers: bool) -> Places:
-    """Of integers: distances are int32 in 1024ths."""
+    """Places of integers: distances are int32 in 1024ths."""
     scale = (UNIT * size + wanted // 2) // wanted
     if corners and wanted > 1:
         scale = (UNIT * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
@@ -55,7 +55,7 @@ def fixed_places(size: int, wanted: int, corners: bool, centers: bool) -> Places
 
 
 def float_places(size: int, wanted: int, corners: bool, centers: bool) -> Places:
-    """Of floats and uint8: distances are float32."""
+    """Places of floats and uint8: distances are float32."""
     one = np.float32(1)
     scale = np.float32(size) / np.float32(wanted)
     if corners and wanted > 1:

@@ -86,7 +86,7 @@ def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
 
 
 def _softmax_int16(builder: TfliteBuilder, operator: Operator, scale: float) -> Any:
-    """Of int16, given the scale times beta: their product as float32, unlike that of bytes."""
+    """Softmax of int16; `scale` is that of the data times beta, as float32, unlike for bytes."""
     multiplier, shift = fixed_point(scale / (10.0 / 65535.0))
     layer = operator.layer
     exps = builder.tensor(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))

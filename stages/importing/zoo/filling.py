@@ -1,8 +1,8 @@
 """Seeded 8-bit weights for a network's layers, and the scale of every tensor.
 
 Layers are executed one by one on one seeded image, and each layer's scale and bias are chosen
-from what its sums are there: every channel ends with a spread near 1, as behind a batch norm. All
-of it is arithmetic on whole numbers (and divisions of float64), so that a seed gives the same
+from what its sums are there: every channel ends with a deviation near 1, as behind a batch norm.
+All of it is arithmetic on whole numbers (and divisions of float64), so that a seed gives the same
 file on every machine. Tensors' scales are powers of two and weights' scales have four binary
 digits: products and quotients of scales are exact in float32, so that runtimes which compute with
 integers and runtimes which compute with float32 tensors agree to the bit.
@@ -65,7 +65,7 @@ class _Filling:
         scale = 2.0**-7 if dtype == "int8" else 2.0**-8
         self._tensors = {INPUT: Quantization.of_type(scale, 0, dtype)}
         self._integers: dict[str, Array] = {}
-        """Of each tensor still needed: q - zero_point on the sample."""
+        """Name of a tensor that is still needed → q - zero_point on the sample."""
 
     def fill(self) -> Filled:
         layers = self._network.layers
@@ -133,9 +133,9 @@ class _Filling:
         return total
 
     def _calibrated(self, layer: Layer, sums: Array, unit: float) -> tuple[Array, Array]:
-        """Scales and biases that give each channel's sums a spread near 1, a mean within ±1/2.
+        """Scales and biases that give each channel's sums a deviation near 1, a mean within ±1/2.
 
-        A classifier's spread is that between its classes, and stays: all have one scale.
+        A classifier's deviation is that between its classes, and stays: all have one scale.
         """
         channels = sums.shape[1]
         whole = sums.astype(np.int64).transpose(1, 0, 2, 3).reshape(channels, -1)

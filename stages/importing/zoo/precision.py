@@ -25,16 +25,16 @@ EPSILON = 2.0**-16
 BETA_STEP = 1 / 8
 
 
-def activation_quantizer(wanted: TensorQuantization, spread: float) -> Quantizer:
-    """The quantizer of activations whose standard deviation is about `spread`, a power of two."""
+def activation_quantizer(wanted: TensorQuantization, deviation: float) -> Quantizer:
+    """The quantizer of activations whose standard deviation is about that power of two."""
     bits = wanted.bits
     if wanted.encoding == "signed":
-        return Quantizer(spread * 2.0 ** (2 - bits), bits, signed=True)
-    return _levels(wanted, spread * 2.0 ** (1 - bits))
+        return Quantizer(deviation * 2.0 ** (2 - bits), bits, signed=True)
+    return _levels(wanted, deviation * 2.0 ** (1 - bits))
 
 
 def weight_quantizer(wanted: TensorQuantization, fan_in: int) -> Quantizer:
-    """The quantizer of weights that keep the spread of `fan_in` values they sum."""
+    """The quantizer of weights that keep the standard deviation of `fan_in` values they sum."""
     scale = 2.0 ** (1 - wanted.bits - fan_in.bit_length() // 2)
     if wanted.encoding == "signed":
         return Quantizer(2 * scale, wanted.bits, signed=True, narrow=wanted.bits > 3)
@@ -83,7 +83,7 @@ def fit_batch_norm(
     bound: int,
     shift: float,
 ) -> BatchNorm:
-    """A batch norm that brings convolution results to a spread of about 1 around about `shift`.
+    """A batch norm that brings convolution results to a deviation of about 1 around about `shift`.
 
     `sums` is [N, C, H, W] on the sample, in multiples of `unit`; `bound` limits their magnitude
     in units for any input. Statistics are taken in whole numbers, so that no machine's order of

@@ -46,7 +46,7 @@ class Architecture:
     classes: int
 
     def widened(self, width: int) -> Architecture:
-        """The same with so many times the channels."""
+        """This architecture with so many times the channels."""
         return replace(self, channels=tuple(width * channels for channels in self.channels))
 
 
@@ -115,8 +115,8 @@ class ResidualNetwork:
         self, block: str, entry: Junction, channels: int, stride: int, projects: bool
     ) -> Junction:
         """Two 3x3 convolutions and a shortcut, added on one 8-bit grid."""
-        spread = 1.0 if block == "layer1.0" else 2.0
-        x = self._read(f"{block}.conv1", entry, spread)
+        deviation = 1.0 if block == "layer1.0" else 2.0
+        x = self._read(f"{block}.conv1", entry, deviation)
         weights = self._precision(f"{block}.conv1")[1]
         middle = self._conv_norm(
             f"{block}.conv1", f"{block}.bn1", x, weights, (channels, 3, stride)
@@ -126,15 +126,15 @@ class ResidualNetwork:
         main = self._conv_norm(f"{block}.conv2", f"{block}.bn2", x, weights, (channels, 3, 1))
         main = self._writer.quantize(f"{block}.residual_quant", main, RESIDUAL)
         if projects:
-            shortcut = self._projection(f"{block}.downsample", entry, channels, stride, spread)
+            shortcut = self._projection(f"{block}.downsample", entry, channels, stride, deviation)
         else:
             shortcut = self._shortcut(block, entry)
         return Junction(self._writer.add(f"{block}.add", main, shortcut), f"{block}.relu2")
 
     def _projection(
-        self, layer: str, entry: Junction, channels: int, stride: int, spread: float
+        self, layer: str, entry: Junction, channels: int, stride: int, deviation: float
     ) -> Tensor:
-        x = self._read(layer, entry, spread)
+        x = self._read(layer, entry, deviation)
         weights = self._precision(layer)[1]
         norm = self._conv_norm(layer, f"{layer}.bn", x, weights, (channels, 1, stride))
         return self._writer.quantize(f"{layer}.residual_quant", norm, RESIDUAL)
@@ -146,11 +146,11 @@ class ResidualNetwork:
         quantizer = SHORTCUT if rectifies else RESIDUAL
         return self._writer.quantize(f"{block}.shortcut_quant", source, quantizer)
 
-    def _read(self, layer: str, junction: Junction, spread: float) -> Activation:
+    def _read(self, layer: str, junction: Junction, deviation: float) -> Activation:
         """The junction as this layer's activations; max pooled behind the stem."""
         wanted = self._precision(layer)[0]
         rectifies = wanted.encoding == "unipolar"
-        key = (activation_quantizer(wanted, spread), rectifies)
+        key = (activation_quantizer(wanted, deviation), rectifies)
         if key not in junction.quantized:
             source = self._rectified(junction) if rectifies else junction.raw
             tensor = self._writer.quantize(f"{layer}.input_quant", source, key[0])

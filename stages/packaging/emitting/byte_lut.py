@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.codegen import Text
 from stages.dialect.calls import BYTES, dtype_of, is_op
 from stages.kernels.llvm import FunctionText
@@ -17,7 +17,7 @@ from stages.nodes import Call
 from stages.numerics import rule_names
 from stages.packaging.emitting.register_lut import has_register_lut
 
-PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
+PAIR, NIBBLE = Operation.LOOKUP_PAIR, Operation.LOOKUP
 """Parts of an instruction set that look bytes up."""
 ENTRIES = 16
 """What a nibble looks up."""

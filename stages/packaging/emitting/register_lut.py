@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.isa import Isa, Part
+from hw.isa import Isa, Operation
 from stages.codegen import Text
 from stages.dialect.dtypes import limits
 from stages.kernels.llvm import FunctionText
@@ -23,7 +23,7 @@ MOST_UNROLLED = 8
 
 def has_register_lut(isa: Isa) -> bool:
     """Whether an instruction set has such look-ups."""
-    return Part.LOOKUP_FOUR_ELSE in isa
+    return Operation.LOOKUP_FOUR_ELSE in isa
 
 
 def entries_of(dtype: str, bounds: tuple[int, int]) -> tuple[int, list[int]]:
@@ -83,7 +83,7 @@ class _Lut:
     def __init__(self, code: FunctionText, isa: Isa, dtype: str, bounds: tuple[int, int]) -> None:
         self.code, self.isa = code, isa
         self.first, places = entries_of(dtype, bounds)
-        self.kind = isa[Part.LOOKUP_FOUR].result
+        self.kind = isa[Operation.LOOKUP_FOUR].result
         offsets = range(0, ENTRIES, isa.bytes)
         self.parts = [
             [code.load(self.kind.llvm, "%values", 1, place + offset) for offset in offsets]
@@ -111,8 +111,8 @@ class _Lut:
     ) -> list[str]:
         """What a part of the table has for indices; `others` behind its end, if there are any."""
         if not others:
-            row = self.isa[Part.LOOKUP_FOUR]
+            row = self.isa[Operation.LOOKUP_FOUR]
             return [self.code.apply(row, *part, index) for index in indices]
-        row = self.isa[Part.LOOKUP_FOUR_ELSE]
+        row = self.isa[Operation.LOOKUP_FOUR_ELSE]
         pairs = zip(others, indices, strict=True)
         return [self.code.apply(row, other, *part, index) for other, index in pairs]

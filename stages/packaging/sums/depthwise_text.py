@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from hw.isa import Vector
 from hw.isa.instruction import Instruction
 from hw.isa.instruction_set import Isa
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from stages.kernels.llvm import FunctionText
 from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
 from stages.packaging.emitting.addressing import FEW_REGISTERS
 
 NAME = "bk_depthwise"
-COLUMNS = Part.COLUMNS_0
+COLUMNS = Operation.COLUMNS_0
 """The first part of a set that puts rows side by side, for half of a block of channels."""
 COLUMNS_GROUP = 4
 """How many rows it does that to."""
@@ -126,7 +126,7 @@ def _add_pairs(
     What is read is less 128, where that makes it signed. A row's last tap waits for the next row's
     first one.
     """
-    multiply, more = isa[Part.MULTIPLY_8], isa[Part.MAC_16]
+    multiply, more = isa[Operation.MULTIPLY_8], isa[Operation.MAC_16]
     kind, product = multiply.operands[0], multiply.result
     wide, vectors = Vector(isa.lanes, 32), tile.channels // isa.lanes
     waiting: dict[int, str] = {}
@@ -211,7 +211,7 @@ def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> 
         code.joined(f"<{BLOCK} x i8>", low, high, BLOCK)
         for low, high in zip(rows[::2], rows[1::2], strict=True)
     ]
-    return code.apply(isa[(Part.COLUMNS_0, Part.COLUMNS_1)[number]], *pairs)
+    return code.apply(isa[(Operation.COLUMNS_0, Operation.COLUMNS_1)[number]], *pairs)
 
 
 def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:

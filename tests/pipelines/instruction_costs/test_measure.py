@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ from hw.isa import ISAS
 from hw.profile import Core
 from pipelines.commands import measure
 from pipelines.errors import UserError
-from pipelines.instruction_costs import block_timer, mca_figures, row_code
+from pipelines.instruction_costs import block_timer, core_table, mca_figures, row_code
 from pipelines.instruction_costs.figures import is_copy
 from pipelines.recipe.overrides import Variables
 
@@ -37,6 +37,16 @@ def test_a_table_from_models_has_the_rows_of_the_one_that_is_kept(
     made = CoreCosts.model_validate(yaml.safe_load(text))
     assert text.startswith(f"# Made by: doit measure core={core}\n")
     assert list(made.instructions) == list(core_costs(core).instructions)
+
+
+@pytest.mark.parametrize("core", get_args(Core))
+def test_a_table_keeps_the_figures_that_are_no_instruction_s(core: Core) -> None:
+    kept = core_costs(core)
+    written = yaml.safe_load(core_table.text(kept, "doit measure"))
+    assert CoreCosts.model_validate(written) == kept
+    figures, sources = core_table.ESTIMATES.get(core, ({}, {}))
+    assert kept.optional_figures() == figures
+    assert {name: kept.sources[name] for name in sources} == sources
 
 
 def test_a_core_that_does_not_exist() -> None:

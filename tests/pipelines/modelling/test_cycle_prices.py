@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hw import timings
+from hw import core_models
 from pipelines.errors import UserError
 from pipelines.modelling import cycle_prices, in_order_core, out_of_order
 from pipelines.modelling.code_blocks import Block, Events
 
-A53 = timings.model("cortex-a53")
+A53 = core_models.model("cortex-a53")
 
 
 def tool(name: str) -> str | None:
@@ -116,8 +116,8 @@ def test_misses_wait_and_lines_move() -> None:
     assert memory.cycles(100, 0, 0, 0, 0) == 100
     waits = memory.cycles(100, 10, 0, 10, 0)
     assert waits == 100 + 10 * memory.l2_latency / memory.overlap
-    assert memory.cycles(100, 0, 0, 1000, 1000) == 1000 * memory.memory_line
-    hides = timings.model("cortex-a72").memory
+    assert memory.cycles(100, 0, 0, 1000, 1000) == 1000 * memory.memory_line_cycles
+    hides = core_models.model("cortex-a72").memory
     assert hides.cycles(100, 10, 0, 10, 0) == 100
 
 
@@ -126,21 +126,21 @@ def test_a_block_is_charged_for_what_it_meets(tmp_path: Path) -> None:
     code = machine_code("add x0, x0, #1")
     block = Block(0, 1, 1000, code, Events(loads_memory=10, moved_l2=10, moved_memory=10))
     (priced,) = cycle_prices.cycles([block], "cortex-a72", kept=tmp_path)
-    memory = timings.model("cortex-a72").memory
+    memory = core_models.model("cortex-a72").memory
     waits = 10 * (memory.memory_latency - memory.hidden) / memory.overlap
     assert priced.cycles == pytest.approx(priced.computing + waits)
 
 
 def test_every_core_has_a_sound_model() -> None:
-    assert {"cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"} <= set(timings.names())
-    for core in timings.names():
-        assert cycle_prices.memory(core).l1_kib == timings.model(core).memory.l1_kib
+    assert {"cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"} <= set(core_models.names())
+    for core in core_models.names():
+        assert cycle_prices.memory(core).l1_kib == core_models.model(core).memory.l1_kib
     with pytest.raises(UserError, match="no model of the core 'cortex-a73'; did you mean"):
         cycle_prices.model("cortex-a73")
-    tree = A53.model_dump()
+    tree = A53.model_dump(by_alias=True)
     tree["memory"]["figures"]["overlap"] = "hearsay"
     with pytest.raises(ValidationError, match="unknown sources: hearsay"):
-        timings.Model.model_validate(tree)
+        core_models.CoreModel.model_validate(tree)
 
 
 def test_an_old_llvm_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,9 +143,9 @@ def bits(sized: Sized, key: str, size: int) -> Any:
     return sized.emit(bipolar.from_bits(x, low=-1, high=1, dtype="float32"), key)
 
 
-def rounded_to(half: halves.Half) -> Row:
+def rounded_to(half: halves.HalfPrecision) -> Row:
     """There and back."""
-    to, back = halves.HALVING[half]
+    to, back = halves.HALF_PRECISION_CASTS[half]
 
     def build(sized: Sized, key: str, size: int) -> Any:
         narrow = sized.emit(to(sized.reals(key, 2, size)), f"{key}.half")

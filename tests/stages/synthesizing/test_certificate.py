@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hw.isa import Part, isa_of
+from hw.isa import Operation, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kernels.families import NarrowDots
@@ -144,10 +144,10 @@ def test_a_certificate_names_what_was_proved() -> None:
 
 def test_the_fingerprint_follows_text_and_meaning() -> None:
     isa = isa_of(AARCH64)
-    row = isa[Part.ADD_8]
-    renamed = replace(isa, parts={**isa.parts, Part.ADD_8: replace(row, emit=row.emit + " ")})
+    row = isa[Operation.ADD_8]
+    renamed = replace(isa, rows={**isa.rows, Operation.ADD_8: replace(row, emit=row.emit + " ")})
     other = replace(
-        isa, parts={**isa.parts, Part.ADD_8: replace(row, meaning=isa[Part.XOR].meaning)}
+        isa, rows={**isa.rows, Operation.ADD_8: replace(row, meaning=isa[Operation.XOR].meaning)}
     )
     assert len({fingerprint(x) for x in (isa, renamed, other)}) == 3
     assert fingerprint(isa_of(AARCH64)) == fingerprint(isa)

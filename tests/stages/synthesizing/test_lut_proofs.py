@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hw.isa import Isa, Part, isa_of
+from hw.isa import Isa, Operation, isa_of
 from hw.profile import Hardware
 from stages.kernels.problems import Problem
 from stages.layer_options import Encoding
@@ -95,16 +95,16 @@ def mutants(program: Program, number: int, step: Step, isa: Isa) -> Iterator[lis
     """The steps with one changed, where that changes what is computed."""
     name = step.instruction.name
     steps = program.steps
-    halves = isa[Part.LOW_NIBBLE], isa[Part.HIGH_NIBBLE]
+    halves = isa[Operation.LOW_NIBBLE], isa[Operation.HIGH_NIBBLE]
     for one, other in (halves, halves[::-1]):
         if name == one.name:
             yield [*steps[:number], replace(step, instruction=other), *steps[number + 1 :]]
-    if name == isa[Part.LOOKUP].name:
+    if name == isa[Operation.LOOKUP].name:
         table, index = step.operands
         others = [r for n, r in program.inputs.items() if n[0] == "a" and r != table]
         for changed in (*((other, index) for other in others[:2]), (index, table)):
             yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]
-    if name == isa[Part.ADD_8].name:
+    if name == isa[Operation.ADD_8].name:
         first, second = step.operands
         for changed in ((first, first), (second, second)):
             yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]

@@ -166,7 +166,7 @@ def test_float_sums_in_front_of_a_dynamic_quantizer(first: str, is_close: bool) 
     source = dynamic(first)
     model = imported(source)
     gives = [island.gives for island in islands_of(model)]
-    moved = importing.spread(source=source, model=model, options=GoldenOptions())
+    moved = importing.output_tolerance(source=source, model=model, options=GoldenOptions())
     assert gives == [CLOSE] * is_close and (moved is None) == (not is_close)
     x = np.random.default_rng(1).normal(size=(8, 8)).astype(np.float32)
     compare(source, {"x": x}, steps=20 * (moved or 0), fuse=True, compiled=False)

@@ -16,7 +16,7 @@ from tvm import relax
 from hw.isa import isa_of
 from hw.isa.instruction import Vector, helper
 from hw.isa.instruction_set import Dot, Isa
-from hw.isa.part import Part
+from hw.isa.operation import Operation
 from hw.profile import Hardware
 from pipelines.benchmarks.peaks import linked
 from stages.codegen import caller, compile_object
@@ -115,7 +115,7 @@ def test_which_are_computed_so(hardware: Hardware, weight: tuple[str, int]) -> N
     packed = pack(model, hardware)
     assert str(packed.module).count("R.qnn.packed_depthwise(") == 1
     kinds = {v.dtype for name, v in packed.params.items() if name.startswith("dw.weights")}
-    is_byte = isa_of(hardware)[Part.DOT].operands[2].bits == 8 and weight[0] == "int8"
+    is_byte = isa_of(hardware)[Operation.DOT].operands[2].bits == 8 and weight[0] == "int8"
     assert kinds == {np.dtype(np.int8 if is_byte else np.int16)}
     skip_unless_runnable(hardware)
     assert_exact(model, inputs, hardware)
@@ -152,7 +152,9 @@ def four_at_once(lanes: int) -> Isa:
         f"add {wide.llvm} %h, %i\nadd {wide.llvm} %0, %j",
         lambda total, x, y: total,
     )
-    return replace(isa_of(AVX2), lanes=lanes, parts={Part.DOT: dot}, dots=(Dot(Part.DOT, 4),))
+    return replace(
+        isa_of(AVX2), lanes=lanes, rows={Operation.DOT: dot}, dots=(Dot(Operation.DOT, 4),)
+    )
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -178,7 +180,7 @@ def test_four_taps_at_once(lanes: int, is_signed: bool, window: tuple[int, int])
     )
     bias = rng.integers(-999, 999, 32, np.int32)
     isa = four_at_once(lanes)
-    function = caller("tried", NAME, depthwise_text(tile, isa, isa[Part.DOT]), 4, ())
+    function = caller("tried", NAME, depthwise_text(tile, isa, isa[Operation.DOT]), 4, ())
     library = linked({"tried.o": compile_object({"tried": function}, hardware)})
     sums = np.zeros((pixels, 32), np.int32)
     library.tried(*(ctypes.c_void_p(array.ctypes.data) for array in (data, weights, sums, bias)))

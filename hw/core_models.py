@@ -43,9 +43,9 @@ class MemoryModel(_Data):
     """Cycles of either that the core hides by running what comes after."""
     overlap: float = Field(ge=1)
     """How many misses are under way at once, where a program has more than one."""
-    l2_line: float = Field(ge=0)
+    l2_line_cycles: float = Field(ge=0, alias="l2_line")
     """Cycles that a line takes between the two caches, at their full rate."""
-    memory_line: float = Field(ge=0)
+    memory_line_cycles: float = Field(ge=0, alias="memory_line")
     """Cycles that a line takes from or to memory, at its full rate."""
     figures: dict[str, str]
     """The source of each figure."""
@@ -61,7 +61,7 @@ class MemoryModel(_Data):
         """Cycles of code that computes so long, waits for loads and moves so many lines."""
         waiting = l2_loads * max(0.0, self.l2_latency - self.hidden)
         waiting += memory_loads * max(0.0, self.memory_latency - self.hidden)
-        moving = max(l2_lines * self.l2_line, memory_lines * self.memory_line)
+        moving = max(l2_lines * self.l2_line_cycles, memory_lines * self.memory_line_cycles)
         return max(computing + waiting / self.overlap, moving)
 
 
@@ -98,19 +98,19 @@ class Mca(_Data):
     source: str
 
 
-class Model(_Data):
+class CoreModel(_Data):
     """A core: its caches, and how its machine code is priced."""
 
     description: str
     ghz: float = Field(gt=0)
-    """Its clock in the board that is described."""
+    """The core's clock in the board that is described."""
     sources: dict[str, str]
     memory: MemoryModel
     in_order: InOrder | None = None
     mca: Mca | None = None
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Model:
+    def _agrees_with_itself(self) -> CoreModel:
         if (self.in_order is None) == (self.mca is None):
             raise ValueError("a model is either in order or llvm-mca's")
         named = set(self.memory.figures.values())
@@ -118,7 +118,8 @@ class Model(_Data):
         named |= {self.mca.source} if self.mca else set()
         if unknown := named - self.sources.keys():
             raise ValueError(f"unknown sources: {', '.join(sorted(unknown))}")
-        if missing := MemoryModel.model_fields.keys() - {"figures"} - self.memory.figures.keys():
+        fields = {field.alias or name for name, field in MemoryModel.model_fields.items()}
+        if missing := fields - {"figures"} - self.memory.figures.keys():
             raise ValueError(f"nothing says where {', '.join(sorted(missing))} come from")
         if self.in_order and len(self.in_order.by_name) != sum(
             len(row.names) for row in self.in_order.rows
@@ -134,7 +135,7 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def model(core: str) -> Model:
+def model(core: str) -> CoreModel:
     """The model of a core; raises FileNotFoundError for a core without one."""
     text = (files("hw") / "timing" / f"{core}.yaml").read_text(encoding="utf-8")
-    return Model.model_validate(yaml.safe_load(text))
+    return CoreModel.model_validate(yaml.safe_load(text))

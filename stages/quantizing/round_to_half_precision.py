@@ -19,7 +19,12 @@ from tvm import relax
 from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.float_linear import HALF_TERMS, HALVING, LARGEST_HALF, Half
+from stages.dialect.float_linear import (
+    FLOAT16_TERMS,
+    HALF_PRECISION_CASTS,
+    LARGEST_FLOAT16,
+    HalfPrecision,
+)
 from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, remap, variables_in
@@ -46,16 +51,16 @@ def is_own(expr: Expr) -> bool:
     if not is_op(expr, operator_names.QNN_DIRECT_CONV2D) or attributes(expr)["dtype"] != "float32":
         return False
     height, width, depth, _ = shape_of(expr.args[1].ty)
-    return depth == 1 and height * width <= HALF_TERMS
+    return depth == 1 and height * width <= FLOAT16_TERMS
 
 
-class RoundToHalves(Pass):
+class RoundToHalfPrecision(Pass):
     """Keeps floats of 16 bits between layers; StageError for a model without float products."""
 
-    def __init__(self, source: Model, half: Half) -> None:
+    def __init__(self, source: Model, half: HalfPrecision) -> None:
         super().__init__(source)
         self.half = half
-        self.to, self.back = HALVING[half]
+        self.to, self.back = HALF_PRECISION_CASTS[half]
         self.bound = {binding.var: binding for binding in bindings_of(self.main)}
         self.pads: set[Var] = set()
         """Paddings that nothing but products reads."""
@@ -124,7 +129,7 @@ class RoundToHalves(Pass):
         if self.half == "float16" and not np.isfinite(rounded).all():
             largest = np.abs(self.constants[weight]).max()
             raise StageError(
-                f"its weights are up to {largest:g} in size, and float16 ends at {LARGEST_HALF}",
+                f"its weights are up to {largest:g} in size, and float16 ends at {LARGEST_FLOAT16}",
                 layer=name,
                 hint="write floats: bfloat16, or float32",
             )

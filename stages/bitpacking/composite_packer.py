@@ -28,8 +28,8 @@ from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.rescale import fits
 
 
-class Composite:
-    """One composite being rewritten for one call."""
+class CompositePacker:
+    """Packs one composite for one call."""
 
     def __init__(self, places: Places, caller: Caller, converts_slowly: bool) -> None:
         self.places, self.caller = places, caller

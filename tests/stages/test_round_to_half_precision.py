@@ -13,7 +13,7 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.float_linear import HALVING, Half
+from stages.dialect.float_linear import HALF_PRECISION_CASTS, HalfPrecision
 from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph import interpret
@@ -28,7 +28,7 @@ from tests.stages.test_move_channels_last import dense_model, operators
 from tests.targets import AMX, PROFILES, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="bfloat16")
-EACH = pytest.mark.parametrize("half", HALVING)
+EACH = pytest.mark.parametrize("half", HALF_PRECISION_CASTS)
 
 
 def residual(shape: tuple[int, ...] = (1, 3, 11, 9)) -> tuple[Net, Model]:
@@ -53,7 +53,7 @@ def _conv(net: Net, x: Any, name: str, outputs: int, depth: int) -> Any:
     return net.emit(op.add(x, net.builder.tensor(f"{name}.b", bias)), f"{name}.bias")
 
 
-def both_ways(half: Half, value: Any) -> tuple[Any, Any]:
+def both_ways(half: HalfPrecision, value: Any) -> tuple[Any, Any]:
     """The bits of what a float32 is rounded to, and how bits read."""
     to, back = (ARITHMETIC[f"relax.qnn.{way}_{half}"] for way in ("to", "from"))
     stored = to(NUMPY, value)
@@ -67,7 +67,7 @@ def both_ways(half: Half, value: Any) -> tuple[Any, Any]:
 
 @EACH
 @given(x=st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_floats_become_the_nearest_half(half: Half, x: float) -> None:
+def test_floats_become_the_nearest_half(half: HalfPrecision, x: float) -> None:
     bits, read = both_ways(half, np.array([x], np.float32))
     found = read(bits)
     if np.isinf(found[0]) and np.isfinite(x):  # half a unit beyond the largest
@@ -81,7 +81,7 @@ def test_floats_become_the_nearest_half(half: Half, x: float) -> None:
 
 
 @EACH
-def test_what_is_no_number_stays_none(half: Half) -> None:
+def test_what_is_no_number_stays_none(half: HalfPrecision) -> None:
     given = np.array([0x7F800001, 0xFFFFFFFF, 0x7F800000, 0xFF800000], np.uint32)
     bits, read = both_ways(half, given.view(np.float32))
     found = read(bits)
@@ -90,7 +90,7 @@ def test_what_is_no_number_stays_none(half: Half) -> None:
 
 
 @EACH
-def test_every_tensor_is_rounded_once_and_the_sum_reads_it_rounded(half: Half) -> None:
+def test_every_tensor_is_rounded_once_and_the_sum_reads_it_rounded(half: HalfPrecision) -> None:
     _, model = residual()
     found = quantizing.run(model=model, options=QuantizeOptions(floats=half))
     counts = operators(found)
@@ -104,7 +104,7 @@ def test_every_tensor_is_rounded_once_and_the_sum_reads_it_rounded(half: Half) -
 
 
 @pytest.mark.parametrize(("half", "most"), [("bfloat16", 0.02), ("float16", 0.02 / 8)])
-def test_rounding_is_all_that_changes(half: Half, most: float) -> None:
+def test_rounding_is_all_that_changes(half: HalfPrecision, most: float) -> None:
     """Float16 has three bits more."""
     net, model = residual()
     inputs, options = net.inputs(), QuantizeOptions(floats=half)
@@ -154,7 +154,7 @@ def test_only_kernels_that_read_a_tensor_widen_it() -> None:
 
 
 @EACH
-def test_a_model_without_float_layers_is_refused(half: Half) -> None:
+def test_a_model_without_float_layers_is_refused(half: HalfPrecision) -> None:
     net = Net((1, 6, 6, 8))
     model = net.model(net.conv(net.x, "c", 8))
     with pytest.raises(StageError, match=f"no layer is left in float to be rounded to {half}"):

@@ -1,4 +1,4 @@
-"""Parts that instructions play in kernels: what each one does, whichever instruction does it."""
+"""Operations that kernels are made of: what each one does, whichever instruction does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Self
 
 
-class Part(StrEnum):
+class Operation(StrEnum):
     """What kernels are made of, with the width of a lane behind the dot, and a sentence each."""
 
     meaning: str
@@ -14,10 +14,10 @@ class Part(StrEnum):
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
         """A name and its sentence."""
-        part = str.__new__(cls, value)
-        part._value_ = value
-        part.meaning = meaning
-        return part
+        operation = str.__new__(cls, value)
+        operation._value_ = value
+        operation.meaning = meaning
+        return operation
 
     AND = "and", "Bits set in both."
     OR = "or", "Bits set in either."
@@ -104,17 +104,17 @@ class Part(StrEnum):
         "The last half of a register of 16 bits, as floats of 32.",
     )
 
-    def for_lanes(self, bits: int) -> Part:
-        """The same part for lanes of so many bits; ValueError if there is none."""
-        return Part(f"{self.value.partition('.')[0]}.{bits}")
+    def for_lanes(self, bits: int) -> Operation:
+        """The operation for lanes of so many bits; ValueError if there is none."""
+        return Operation(f"{self.value.partition('.')[0]}.{bits}")
 
 
 REQUIRED = frozenset(
     (
-        *(Part.AND, Part.OR, Part.XOR, Part.SELECT, Part.COUNT),
-        *(Part.ADD_8, Part.ADD_16, Part.ADD_32, Part.SCALE_ADD_32),
-        *(Part.PAIR_WIDEN_8, Part.PAIR_WIDEN_16),
-        *(Part.DOT, Part.DOT_16, Part.FLOAT_MAC, Part.BFLOAT16_DOT),
+        *(Operation.AND, Operation.OR, Operation.XOR, Operation.SELECT, Operation.COUNT),
+        *(Operation.ADD_8, Operation.ADD_16, Operation.ADD_32, Operation.SCALE_ADD_32),
+        *(Operation.PAIR_WIDEN_8, Operation.PAIR_WIDEN_16),
+        *(Operation.DOT, Operation.DOT_16, Operation.FLOAT_MAC, Operation.BFLOAT16_DOT),
     )
 )
-"""Parts that every instruction set has; each other part adds the kernels that use it."""
+"""Operations that every instruction set has; each other one adds the kernels that use it."""
