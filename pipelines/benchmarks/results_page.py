@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.benchmarks import sides
+from pipelines.benchmarks import contestants
 from pipelines.emulating import emulated_primitives, result_tables
 from pipelines.errors import UserError
 from pipelines.output import printed_tables
@@ -125,9 +125,9 @@ def _on_float32(names: Iterable[str]) -> list[str]:
     """What a table's figures of OpenVINO's floats stand for."""
     found = [re.fullmatch(r"OpenVINO \S+, (.+)", name) for name in names]
     precisions = {match[1] for match in found if match}
-    if precisions.isdisjoint(sides.ROUNDED):
+    if precisions.isdisjoint(contestants.ROUNDED):
         return []
-    if not precisions.isdisjoint(sides.ROUNDED.values()):
+    if not precisions.isdisjoint(contestants.ROUNDED.values()):
         return [
             "OpenVINO was asked for float32. Its own default is bfloat16 here, because the "
             "processor has it; the row that says so is what it takes by that default."

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.benchmarks import results_page, sides
+from pipelines.benchmarks import contestants, results_page
 from pipelines.errors import UserError
 
 SIDES: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_a_table_says_what_openvinos_floats_are(precision: str) -> None:
     plain = f"OpenVINO 2026.4.1, {precision}"
     (said,) = on_openvino(plain)
     assert "bfloat16 on processors that have it" in said and said.endswith("has not.")
-    (said,) = on_openvino(plain, f"OpenVINO 2026.4.1, {sides.ROUNDED[precision]}")
+    (said,) = on_openvino(plain, f"OpenVINO 2026.4.1, {contestants.ROUNDED[precision]}")
     assert "Its own default is bfloat16 here" in said
 
 
