@@ -39,7 +39,7 @@ class Caller:
         return str(self.function.attrs["composite"])
 
     @property
-    def of_levels(self) -> bool:
+    def is_of_levels(self) -> bool:
         """Whether it is of levels, so that its results lie as readers want them; results of others
         also lie as the user sees them."""
         return is_of_levels(self.function)

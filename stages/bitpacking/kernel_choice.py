@@ -117,9 +117,9 @@ def subject_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ())
         width,
         batch * height,
         strides,
-        unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
+        channel_unit=1 if is_batched(call) or is_float_product(call) else layer.channel_unit,
         images=batch,
-        in_blocks=layer.of_levels or is_float_product(call),
+        in_blocks=layer.is_of_levels or is_float_product(call),
         groups=groups_of(count, (channels, outputs)),
         has_matrices=is_batched(call),
         is_unpadded=is_batched(call) and not is_float_product(call),
@@ -163,7 +163,7 @@ def _padded(subject: Subject) -> list[Subject]:
     geometry = replace(subject.workload.geometry, is_unpadded=False)
     longer = [o.signature for o in subject.candidates if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
-    return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
+    return [_laid(subject, replace(geometry, channel_unit=unit)) for unit in units]
 
 
 def _of_algorithm(
@@ -234,9 +234,9 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     )
     lying: dict[str, Any] = {"packed_rows": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
-        lying["block"] = 1 if geometry.is_unpadded else geometry.unit
+        lying["channel_unit"] = 1 if geometry.is_unpadded else geometry.channel_unit
     elif kernel.is_float:
-        lying["block"] = kernel.channels_per_word
+        lying["channel_unit"] = kernel.channels_per_word
     zero_point = attrs["data_zero_point"] if kernel.form == "bytes" else AT_ZERO
     halo = window.halo(geometry.packed_rows, geometry.phases, zero_point)
     layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)

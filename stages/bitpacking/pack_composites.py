@@ -9,14 +9,14 @@ from stages.bitpacking.call_graph import Caller, Graph
 from stages.bitpacking.composing import Composite
 from stages.bitpacking.edges import solve
 from stages.bitpacking.kernel_choice import choose
-from stages.bitpacking.places import Places
+from stages.bitpacking.packed_model_builder import PackedModelBuilder
 from stages.bitpacking.sums import converts_slowly
 from stages.kinds import Model, Table
 from stages.nodes import Expr, TupleGetItem, Var, VarBinding
 from stages.options import LegalizeOptions
 
 
-class PackComposites(Places):
+class PackComposites(PackedModelBuilder):
     """Calls composites anew, whose kernels and layouts are chosen before the first is written."""
 
     def __init__(
@@ -56,11 +56,11 @@ class PackComposites(Places):
     def _call(self, caller: Caller) -> None:
         """Call a composite anew, or as it was if neither it nor what it writes is packed."""
         variable, edges = caller.variable, self.edges
-        if caller.of_levels or variable in edges.plans or edges.of(variable).layouts:
+        if caller.is_of_levels or variable in edges.plans or edges.of(variable).layouts:
             composite = Composite(self, caller, self.converts_slowly)
             function = composite.build()
             value = self.call(function, composite.arguments, caller.name)
-            self.written(composite.written, value)
+            self.note_results(composite.written, value)
         else:
             arguments = [self.read(argument) for argument in caller.actual.values()]
             self.mapping[variable] = self.call(caller.function, arguments, caller.name)

@@ -84,8 +84,8 @@ def is_of_levels(function: Function) -> bool:
     return str(function.attrs["composite"]) not in (TE, LINEAR)
 
 
-def has_own(call: Call) -> bool:
-    """Whether every output channel of a convolution has a single channel of the input."""
+def is_depthwise(call: Call) -> bool:
+    """Whether a convolution is depthwise: each output channel reads one channel of the input."""
     return attributes(call).get("groups", 1) > 1 and shape_of(call.args[1].ty)[-1] == 1
 
 
@@ -121,14 +121,14 @@ def is_product(call: Expr) -> bool:
 
 
 def has_kernel_form(call: Expr) -> TypeGuard[Call]:
-    """No dilation, no channels on their own; activations of at most 8 bits.
+    """Whether a linear layer is neither dilated nor depthwise, with activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
     if not is_linear(call):
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
-    is_simple = not has_own(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]
+    is_simple = not is_depthwise(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]
     if not is_simple or attrs.get("dtype", "int32") != "int32":
         return False
     if data == "int8":

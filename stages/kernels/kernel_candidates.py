@@ -89,7 +89,7 @@ class KernelCandidate:
             fitting = self._transforms(geometry, outputs)
             return min((self._transformed(geometry, outputs, one) for one in fitting), default=inf)
         words = prod(geometry.rows_for(self.signature))
-        return self.cycles(geometry) * geometry.height * blocks + self._read(words) * blocks
+        return self.cycles(geometry) * geometry.output_rows * blocks + self._read(words) * blocks
 
     def transform(self, geometry: Geometry, outputs: int) -> Transform:
         """The cheapest of Winograd's for a layer that the kernel's tile fits."""
@@ -108,11 +108,11 @@ class KernelCandidate:
     def _transformed(self, geometry: Geometry, outputs: int, transform: Transform) -> float:
         """A layer of transformed products: its pixels once, then block by block."""
         each = self.data_transform_cycles[TRANSFORMS.index(transform)]
-        before = geometry.squares(transform) * geometry.channels / BLOCK * each
+        before = geometry.winograd_tiles(transform) * geometry.channels / BLOCK * each
         blocks = -(-outputs // BLOCK)
         total = self._block(geometry, transform) * blocks + before
         total += self._read(self._words(geometry, transform)) * blocks
-        pixels = 2 * geometry.squares(transform) * transform.products * geometry.channels
+        pixels = 2 * geometry.winograd_tiles(transform) * transform.products * geometry.channels
         if pixels > self.l1_bytes:  # written once, and read once a block
             total += (1 + blocks) * pixels / LINE * self.l2_line_cycles
         return total * WORTH if self.signature.is_float else total
@@ -129,7 +129,7 @@ class KernelCandidate:
         lines = self._far_bytes(geometry) / LINE
         words = rows * row_words
         products = tiles * (words * self.word_cycles + rows * self.row_cycles)
-        streaming = self._streaming(words) / geometry.height
+        streaming = self._streaming(words) / geometry.output_rows
         waiting = max(0, streaming - OVERLAP * products)
         return (
             products
@@ -140,12 +140,12 @@ class KernelCandidate:
 
     def _block(self, geometry: Geometry, transform: Transform) -> float:
         """A block of channels, whose weights are read once from beyond the L2 cache."""
-        signature, squares = self.signature, geometry.squares(transform)
+        signature, winograd_tiles = self.signature, geometry.winograd_tiles(transform)
         words = self._words(geometry, transform)
-        tiles = tile_count(squares, signature.rows) * (BLOCK // signature.channels)
+        tiles = tile_count(winograd_tiles, signature.rows) * (BLOCK // signature.channels)
         products = tiles * (words * self.word_cycles + transform.products * self.flush_cycles)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
-        behind = squares * self.sum_transform_cycles[TRANSFORMS.index(transform)]
+        behind = winograd_tiles * self.sum_transform_cycles[TRANSFORMS.index(transform)]
         return products + behind + waiting
 
     def _words(self, geometry: Geometry, transform: Transform) -> int:

@@ -164,7 +164,7 @@ class KernelSignature(SignatureTraits):
         return self.pixel_registers * (self.channels // tile_registers.COLUMNS)
 
     @property
-    def rebased(self) -> KernelSignature:
+    def as_rebased(self) -> KernelSignature:
         """The same kernel of levels of 8 bits on signed bytes, 128 less."""
         assert isinstance(self.products, Signed) and self.offset
         return replace(self, products=replace(self.products, rebased=True))

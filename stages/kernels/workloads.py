@@ -47,7 +47,7 @@ class Workload:
             self.geometry.window,
             self.geometry.strides,
             (self.geometry.channels, self.outputs),
-            (self.geometry.height, self.geometry.output_width),
+            (self.geometry.output_rows, self.geometry.output_width),
             self.geometry.groups.count,
         )
 

@@ -1,7 +1,7 @@
 """Legalizing: every layer gets an algorithm the chip has, and operands in the form it takes.
 
 Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
-`lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
+`lookup_*` (LUTs of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
 as int8 numerators, without zero point), or is left to loops. Which one is a function of the layer's
 precision and shape (`stages/graph/layer_forms.py`) and of the kernels that enumeration finds for
 the core; the recipe may say otherwise, for any model.

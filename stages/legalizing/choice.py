@@ -31,10 +31,10 @@ ON_BITS: dict[Method | None, str] = {
 """Algorithms on stored bits, and what a layer does with them."""
 ON_BYTES = ("mac8", "winograd")
 """Algorithms on levels as bytes, between which bit-packing chooses."""
-TABLE_LINE = 16
-"""Cycles that making and writing 64 bytes of tables takes.
+LUT_LINE_CYCLES = 16
+"""Cycles that making and writing 64 bytes of LUTs takes.
 
-Measured on a Cascade Lake: ResNet-18 A1W1 takes 1.01 to 1.05 times as long if tables are made for
+Measured on a Cascade Lake: ResNet-18 A1W1 takes 1.01 to 1.05 times as long if LUTs are made for
 its downsampling layers alone.
 """
 BUILDERS = {
@@ -88,10 +88,10 @@ class Layer:
         return Geometry((window[0], window[1]), channels, width, height, strides, groups=groups)
 
     @property
-    def table_lines(self) -> float:
-        """How many times 64 bytes the tables of its input are."""
-        geometry = self.geometry
-        pixels = geometry.height * geometry.output_width * geometry.strides[0] * geometry.strides[1]
+    def lut_lines(self) -> float:
+        """How many times 64 bytes the LUTs of its input take."""
+        geometry, (down, right) = self.geometry, self.geometry.strides
+        pixels = geometry.output_rows * geometry.output_width * down * right
         return pixels * geometry.channels / GROUP * ENTRIES / LINE
 
     def workload(self, problem: str) -> Workload:
@@ -152,9 +152,9 @@ def impossible(
 def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
-    Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
+    LUTs are much to write beside planes or bytes, so one reader alone must gain by them what they
     take. Bytes that all read, and move over alike, may lie in phases. Kernels that were measured
-    are no exception: neither who writes tables was timed nor what else would do with bytes.
+    are no exception: neither who writes LUTs was timed nor what else would do with bytes.
     """
     if any(layer.obstacle for layer in readers):
         return None
@@ -166,7 +166,7 @@ def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
         return None
     alone = sum(min(cost.values()) for cost in costs)
     if "lookup" in own:
-        alone += readers[0].table_lines * _table_line(readers[0], of_layers[0])
+        alone += readers[0].lut_lines * _lut_line_cycles(readers[0], of_layers[0])
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
@@ -178,11 +178,11 @@ def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
     return best if totals[best] < alone else None
 
 
-def _table_line(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
-    """Cycles for 64 bytes of tables; those that the L2 cache does not hold go to memory, and
+def _lut_line_cycles(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
+    """Cycles for 64 bytes of LUTs; those that the L2 cache does not hold go to memory, and
     come from there."""
-    is_far = any(layer.table_lines * LINE > candidate.l2_bytes for candidate in candidates)
-    return TABLE_LINE + is_far * 2 * max(
+    is_far = any(layer.lut_lines * LINE > candidate.l2_bytes for candidate in candidates)
+    return LUT_LINE_CYCLES + is_far * 2 * max(
         (candidate.memory_line_cycles for candidate in candidates), default=0.0
     )
 

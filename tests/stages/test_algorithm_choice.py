@@ -123,7 +123,7 @@ def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Tabl
 
 def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_take() -> None:
     wide, narrow = readers_of_one_input()
-    assert narrow.table_lines == 16 * 16 * 64 * 4 / 64
+    assert narrow.lut_lines == 16 * 16 * 64 * 4 / 64
     # Windows of 18 words and of 2: popcounts take 210 and 50 cycles, look-ups 252 and 28.
     little = of_each_algorithm(10.0, 30.0, 14.0)
     # 680 and 520 cycles, and 810 and 90.

@@ -104,6 +104,6 @@ def test_cycles_are_predicted_for_images_as_they_lie() -> None:
         candidates=candidates_of(made["quantizing"], board("x86_64")),
     )
     subject = found["conv"]
-    assert subject.workload.geometry.unit == WORD_BYTES
+    assert subject.workload.geometry.channel_unit == WORD_BYTES
     packed, *_ = signatures(made["bitpacking"])
     assert packed.alone.name == subject.kernel(subject.ranked()[0])

@@ -73,7 +73,10 @@ class Composite:
 
     @property
     def is_of_levels(self) -> bool:
-        """Whether it stands between simulated quantizers, which have become integers."""
+        """Whether it stands between simulated quantizers, which have become integers.
+
+        Bit-packing makes DEPTHWISE composites of TE ones, which are of pre-quantized models.
+        """
         return str(self.function.attrs["composite"]) not in (TE, LINEAR, DEPTHWISE)
 
     @property

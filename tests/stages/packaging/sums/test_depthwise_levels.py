@@ -109,5 +109,5 @@ def test_there_is_one_way(wish: Any) -> None:
     assert not legalizing.subjects(
         model=stages(model)["quantizing"], options=algorithm("mac8"), candidates={}
     )
-    with pytest.raises(StageError, match=f"cannot choose {wish}: it multiplies every channel on"):
+    with pytest.raises(StageError, match=f"cannot choose {wish}: it is a depthwise"):
         stages(model, options=algorithm(wish))

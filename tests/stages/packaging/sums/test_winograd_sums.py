@@ -22,7 +22,7 @@ from stages.kernels.geometry import tile_count
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
-from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
+from stages.kernels.winograd_transforms import BY_ONE, WINOGRAD_TILES_A_RUN, calls_a_run
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
 from stages.options import LegalizeOptions
@@ -114,15 +114,17 @@ def test_any_padding_and_zero_point(
 
 
 @pytest.mark.parametrize("rows", range(1, 17))
-@pytest.mark.parametrize("squares", (1, 2, 9, 16, 17, 49, 196))
-def test_tiles_of_the_kernel_in_a_run(rows: int, squares: int) -> None:
+@pytest.mark.parametrize("winograd_tiles", (1, 2, 9, 16, 17, 49, 196))
+def test_tiles_of_the_kernel_in_a_run(rows: int, winograd_tiles: int) -> None:
     """As many as there are tiles for, and little more work than one by one."""
-    rows = min(rows, squares)
-    calls = calls_a_run(squares, rows)
-    assert rows <= calls * rows <= min(squares, SQUARES_A_RUN)
-    assert tile_count(squares, calls * rows) * calls <= 9 / 8 * tile_count(squares, rows)
-    if squares % rows == 0 and squares <= SQUARES_A_RUN:
-        assert calls * rows == squares
+    rows = min(rows, winograd_tiles)
+    calls = calls_a_run(winograd_tiles, rows)
+    assert rows <= calls * rows <= min(winograd_tiles, WINOGRAD_TILES_A_RUN)
+    assert tile_count(winograd_tiles, calls * rows) * calls <= 9 / 8 * tile_count(
+        winograd_tiles, rows
+    )
+    if winograd_tiles % rows == 0 and winograd_tiles <= WINOGRAD_TILES_A_RUN:
+        assert calls * rows == winograd_tiles
 
 
 def test_all_weights_of_the_next_product_are_fetched() -> None:
