@@ -84,12 +84,12 @@ def checked(session: Session, number: int, side: Side, tolerance: float | None) 
 
 def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
-    methods = {kernel.algorithm for kernel in trial.layer.subject.candidates}
-    if "macf16" in methods:
+    algorithms = {kernel.algorithm for kernel in trial.layer.kernels.candidates}
+    if "macf16" in algorithms:
         return max(comparison.CLOSE, departure(1))
-    if "macbf16" in methods:
+    if "macbf16" in algorithms:
         return comparison.CLOSE_OF_BFLOAT16
-    return comparison.CLOSE if "macf32" in methods else None
+    return comparison.CLOSE if "macf32" in algorithms else None
 
 
 def _is_close(given: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance: float) -> bool:

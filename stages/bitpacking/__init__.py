@@ -36,11 +36,11 @@ from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.pack_composites import PackComposites
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 
-__all__ = ["check", "passes", "run", "subjects"]
+__all__ = ["check", "kernels_by_layer", "passes", "run"]
 
 
 def passes(
@@ -77,9 +77,11 @@ def run(
     return packed
 
 
-def subjects(*, model: Model, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
+def kernels_by_layer(
+    *, model: Model, options: LegalizeOptions, candidates: Table
+) -> dict[str, LayerKernels]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return kernel_choice.subjects(Graph(model), options, candidates)
+    return kernel_choice.kernels_by_layer(Graph(model), options, candidates)
 
 
 def check(model: Model) -> None:

@@ -29,9 +29,8 @@ class Conversions:
 
     def __init__(self, graph: Graph, plans: Plans) -> None:
         self.graph, self.callers, readings = graph, graph.callers, graph.readings
-        layers = [
-            p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.is_of_levels
-        ]
+        linear = [plan for plan in plans.values() if isinstance(plan, LinearPlan)]
+        layers = [plan for plan in linear if not plan.layer.is_of_levels]
         once = [plan for plan in layers if plan.layer.is_data_read_once]
         data = {plan.layer.data for plan in once}
         transposes = {v: transpose_of(c.function) for v, c in self.callers.items() if v in data}

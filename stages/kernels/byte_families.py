@@ -42,7 +42,7 @@ class Dots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}{step_name(self.words)}{code_suffix(self.code)}"
 
 
@@ -73,7 +73,7 @@ class Signed(MultiplyAccumulate):
 
     @property
     def levels(self) -> str:
-        """How the method's name in the grammar says how many bits levels have."""
+        """How names of kernels say that levels have fewer bits than a byte, else nothing."""
         return f"_a{self.level_bits}" if self.level_bits < BYTE_BITS else ""
 
     @property
@@ -95,7 +95,7 @@ class SignedDots(Signed):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"sdot{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -123,7 +123,7 @@ class BytePairs(Signed):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"pairs{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -148,7 +148,7 @@ class MatrixDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"matrix{self.group}{step_name(self.words)}"
 
 
@@ -165,7 +165,7 @@ class SignedMatrixDots(Signed):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"smatrix{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -184,7 +184,7 @@ class PairedDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}_w{self.limit}"
 
 
@@ -215,7 +215,7 @@ class NarrowDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"narrow{self.lane_bits}_a{self.level_bits}_w{self.limit}"
 
 

@@ -22,9 +22,10 @@ OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
 WORTH = 1.1
 """What Winograd's products of floats are charged more, for weights up to four times as large."""
-Method = Algorithm | Literal["macf32", "macbf16", "macf16"]
-"""What layers of levels may choose, or multiplication of floats."""
-_ALGORITHMS: dict[Family, Method] = {
+KernelAlgorithm = Algorithm | Literal["macf32", "macbf16", "macf16"]
+"""What a kernel's algorithm may be: one that recipes choose for layers of integers, or products of
+floats."""
+_ALGORITHMS: dict[Family, KernelAlgorithm] = {
     "popcount": "bitserial",
     "lookup": "lookup",
     "mac8": "mac8",
@@ -66,7 +67,7 @@ class KernelCandidate:
     """What transforming 32 channels of a tile of sums takes, by each."""
 
     @property
-    def algorithm(self) -> Method:
+    def algorithm(self) -> KernelAlgorithm:
         """The algorithm it belongs to."""
         return "winograd" if self.signature.is_transformed else _ALGORITHMS[self.signature.family]
 

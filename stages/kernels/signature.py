@@ -81,7 +81,7 @@ class KernelSignature(SignatureTraits):
     plan: TermPlan | None
     """The term plan of a popcount kernel."""
     products: Products | None
-    """The method of a kernel of products."""
+    """How a kernel of products multiplies, and adds products up; None for other kernels."""
     rows: int
     channels: int
     flush: Flush
@@ -117,7 +117,8 @@ class KernelSignature(SignatureTraits):
 
     @property
     def method(self) -> Hashable:
-        """What is added up and how, whatever the tile."""
+        """All that decides what is added up and how, for comparing; everything but the tile, the
+        flush and the instruction set."""
         packing = self.words, self.coupled, self.word_bits, self.inner
         return *packing, self.plan, self.lut, self.products
 

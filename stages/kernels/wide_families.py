@@ -61,7 +61,7 @@ class WideDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         limited = f"_w{self.limit}" if self.limit != BYTE_LIMIT else ""
         return f"wide_dot{self.group}{limited}{step_name(self.words)}"
 
@@ -104,7 +104,7 @@ class TransformedDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"winograd_dot{self.group}{step_name(self.words)}"
 
 
@@ -144,7 +144,7 @@ class FloatDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}{step_name(self.words)}"
 
 
@@ -178,5 +178,5 @@ class TileDots(MultiplyAccumulate):
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"tile{self.words}{code_suffix(self.code)}"

@@ -14,17 +14,17 @@ from stages.errors import StageError
 from stages.graph.layer_forms import bits_obstacle, obstacle_to_bits
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import POLYPHASE_GAIN, Geometry
-from stages.kernels.kernel_candidates import LINE, KernelCandidate, Method, from_table
+from stages.kernels.kernel_candidates import LINE, KernelAlgorithm, KernelCandidate, from_table
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packing_choices import packed_as
 from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
-from stages.kernels.workloads import Subject, Workload, pick, products_problem
+from stages.kernels.workloads import LayerKernels, Workload, pick, products_problem
 from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import VarBinding
 
-ON_BITS: dict[Method | None, str] = {
+ON_BITS: dict[KernelAlgorithm | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
@@ -123,15 +123,17 @@ def layer_of(binding: VarBinding, weight: Array) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width), obstacle)
 
 
-def choose(layer: Layer, wanted: Method | None, candidates: Table, choices: Table) -> Method:
+def choose(
+    layer: Layer, wanted: KernelAlgorithm | None, candidates: Table, choices: Table
+) -> KernelAlgorithm:
     """The recipe's override where there is one, else the algorithm of the kernel picked."""
     if wanted in ON_BITS and layer.obstacle:
-        raise impossible(layer.name, wanted, layer.obstacle)
+        raise algorithm_error(layer.name, wanted, layer.obstacle)
     if wanted in ON_BYTES or layer.obstacle:
         return "mac8"
     storable_ones = layer.storable_candidates(candidates)
     if wanted is None:
-        return _method(pick(storable_ones, layer.workload(layer.problem.name), choices))
+        return _algorithm_of(pick(storable_ones, layer.workload(layer.problem.name), choices))
     if not any(one.algorithm == wanted for one in storable_ones):
         raise StageError(
             f"cannot {ON_BITS[wanted]}: the instruction set has no kernel for it",
@@ -141,15 +143,15 @@ def choose(layer: Layer, wanted: Method | None, candidates: Table, choices: Tabl
     return wanted
 
 
-def impossible(
-    layer: str, wanted: Method | None, obstacle: str, *, is_named: bool = False
+def algorithm_error(
+    layer: str, wanted: KernelAlgorithm | None, obstacle: str, *, is_named: bool = False
 ) -> StageError:
     """Why a layer cannot have the algorithm that the recipe wants, which `is_named` or told."""
     what = f"choose {wanted}" if is_named else ON_BITS[wanted]
     return StageError(f"cannot {what}: {obstacle}", layer=layer, hint="use algorithm: mac8")
 
 
-def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
+def shared_algorithm(readers: Sequence[Layer], candidates: Table) -> KernelAlgorithm | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
     LUTs are much to write beside planes or bytes, so one reader alone must gain by them what they
@@ -199,31 +201,31 @@ def _polyphase_cycles(
     return total
 
 
-def _costs(work: Workload, candidates: Sequence[KernelCandidate]) -> dict[Method, float]:
+def _costs(work: Workload, candidates: Sequence[KernelCandidate]) -> dict[KernelAlgorithm, float]:
     """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
-    costs = dict[Method, float]()
+    costs = dict[KernelAlgorithm, float]()
     for candidate in candidates:
         if work.geometry.takes(candidate.signature):
-            cost, method = work.cycles(candidate), _method(candidate)
-            costs[method] = min(cost, costs.get(method, cost))
+            cost, algorithm = work.cycles(candidate), _algorithm_of(candidate)
+            costs[algorithm] = min(cost, costs.get(algorithm, cost))
     return costs
 
 
-def _method(candidate: KernelCandidate) -> Method:
+def _algorithm_of(candidate: KernelCandidate) -> KernelAlgorithm:
     """What legalizing calls a candidate's algorithm: on bytes it is one."""
     return "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
 
 
-def subject(
+def layer_kernels(
     layer: Layer, wanted: Algorithm | None, packing: Packing | None, candidates: Table
-) -> Subject:
+) -> LayerKernels:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.levels[0].bits, layer.weight_limit))
     if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
         of_bytes = byte_candidates(candidates, layer.levels[0].bits, layer.numerators, algorithms)
-        return Subject((products,), tuple(of_bytes))
+        return LayerKernels((products,), tuple(of_bytes))
     storable_ones = layer.storable_candidates(candidates)
     allowed = [one for one in storable_ones if wanted in (None, one.algorithm)]
     allowed = packed_as(allowed, packing)
-    return Subject((layer.workload(layer.problem.name), products), tuple(allowed))
+    return LayerKernels((layer.workload(layer.problem.name), products), tuple(allowed))

@@ -39,10 +39,18 @@ from stages.graph.passes import Pass
 from stages.kernels import direct_operators as direct
 from stages.kernels.byte_shift import SHIFT, as_unsigned
 from stages.kernels.channel_groups import dense
-from stages.kernels.kernel_candidates import Method
+from stages.kernels.kernel_candidates import KernelAlgorithm
 from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
-from stages.legalizing.choice import BUILDERS, ON_BITS, Layer, choose, impossible, layer_of, shared
+from stages.legalizing.choice import (
+    BUILDERS,
+    ON_BITS,
+    Layer,
+    algorithm_error,
+    choose,
+    layer_of,
+    shared_algorithm,
+)
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import rule_names
 from stages.numerics.division import rounds_alike
@@ -67,7 +75,7 @@ class LegalizeProducts(Pass):
     ) -> None:
         super().__init__(source)
         self.candidates, self.choices = candidates, choices
-        self.wanted: dict[str, Method] = {**overrides, **self._shared(overrides)}
+        self.wanted: dict[str, KernelAlgorithm] = {**overrides, **self._shared(overrides)}
         """Layer → the algorithm that it must have."""
         self.divides_by_products = hardware.architecture in ARM
         self.unsigned: dict[Var, Var] = {}
@@ -124,7 +132,7 @@ class LegalizeProducts(Pass):
 
     # -- layers --------------------------------------------------------------------------------
 
-    def _shared(self, overrides: Mapping[str, Algorithm]) -> dict[str, Method]:
+    def _shared(self, overrides: Mapping[str, Algorithm]) -> dict[str, KernelAlgorithm]:
         """Layer → the algorithm that it shares with other readers of its input."""
         readers: dict[Var, list[Layer]] = {}
         for binding in bindings_of(self.main):
@@ -132,9 +140,9 @@ class LegalizeProducts(Pass):
                 data, weight = binding.value.args
                 if weight in self.constants:
                     readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
-        found: dict[str, Method] = {}
+        found: dict[str, KernelAlgorithm] = {}
         for layers in readers.values():
-            if len(layers) > 1 and (algorithm := shared(layers, self.candidates)):
+            if len(layers) > 1 and (algorithm := shared_algorithm(layers, self.candidates)):
                 found |= {layer.name: algorithm for layer in layers}
         return found
 
@@ -152,9 +160,11 @@ class LegalizeProducts(Pass):
                 return build(*map(self.read, call.args), **attributes(call))
             return self._on_bytes(call, layer)
         if wanted not in (None, "mac8") and is_depthwise(call):
-            raise impossible(name, wanted, IS_DEPTHWISE, is_named=True)
+            raise algorithm_error(name, wanted, IS_DEPTHWISE, is_named=True)
         if wanted in ON_BITS:
-            raise impossible(name, wanted, obstacle_to_bits(call, weight) or "no kernel takes it")
+            raise algorithm_error(
+                name, wanted, obstacle_to_bits(call, weight) or "no kernel takes it"
+            )
         if form == "taps" and weight is not None:
             return self._on_bytes(call, layer_of(binding, weight))
         return self._in_loops(binding, attributes(call)) if form == "loops" else None

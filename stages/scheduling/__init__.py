@@ -125,10 +125,8 @@ def _order(call: Call, data: TensorType, weights: TensorType, hardware: Hardware
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
         transform = transform_for(attrs["strides"], attrs["tile"])
-        winograd_tiles = shape_of(call.ty)[0] * transform.tiles_in(attrs["output"])
-        rows = tile_count(
-            winograd_tiles, signature.rows * calls_a_run(winograd_tiles, signature.rows)
-        )
+        tiles = shape_of(call.ty)[0] * transform.tiles_in(attrs["output"])
+        rows = tile_count(tiles, signature.rows * calls_a_run(tiles, signature.rows))
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next
     rows_inner = weight_bytes + blocks * data_bytes

@@ -47,10 +47,8 @@ def _sizes(workload: Workload, candidate: KernelCandidate) -> tuple[float, int]:
         words = geometry.row_words(signature.channels_per_word) // geometry.window[1]
         pixels = geometry.winograd_tiles(transform) * transform.products
         data = pixels * words * WORD_BYTES
-        return (
-            data / geometry.output_rows,
-            transform.products * words * parts * signature.weight_bytes,
-        )
+        weights = transform.products * words * parts * signature.weight_bytes
+        return data / geometry.output_rows, weights
     rows, words = geometry.rows_for(signature)
     window = prod(geometry.window)
     pixel = rows * words * signature.activation_bytes / window

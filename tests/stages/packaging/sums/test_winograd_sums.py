@@ -114,17 +114,15 @@ def test_any_padding_and_zero_point(
 
 
 @pytest.mark.parametrize("rows", range(1, 17))
-@pytest.mark.parametrize("winograd_tiles", (1, 2, 9, 16, 17, 49, 196))
-def test_tiles_of_the_kernel_in_a_run(rows: int, winograd_tiles: int) -> None:
+@pytest.mark.parametrize("tiles", (1, 2, 9, 16, 17, 49, 196))
+def test_tiles_of_the_kernel_in_a_run(rows: int, tiles: int) -> None:
     """As many as there are tiles for, and little more work than one by one."""
-    rows = min(rows, winograd_tiles)
-    calls = calls_a_run(winograd_tiles, rows)
-    assert rows <= calls * rows <= min(winograd_tiles, WINOGRAD_TILES_A_RUN)
-    assert tile_count(winograd_tiles, calls * rows) * calls <= 9 / 8 * tile_count(
-        winograd_tiles, rows
-    )
-    if winograd_tiles % rows == 0 and winograd_tiles <= WINOGRAD_TILES_A_RUN:
-        assert calls * rows == winograd_tiles
+    rows = min(rows, tiles)
+    calls = calls_a_run(tiles, rows)
+    assert rows <= calls * rows <= min(tiles, WINOGRAD_TILES_A_RUN)
+    assert tile_count(tiles, calls * rows) * calls <= 9 / 8 * tile_count(tiles, rows)
+    if tiles % rows == 0 and tiles <= WINOGRAD_TILES_A_RUN:
+        assert calls * rows == tiles
 
 
 def test_all_weights_of_the_next_product_are_fetched() -> None:
@@ -285,13 +283,13 @@ def test_a_measurement_counts_beside_what_is_predicted_best() -> None:
         "candidates": candidates,
         "hardware": AVX2,
     }
-    (subject,) = bitpacking.subjects(
+    (layer_kernels,) = bitpacking.kernels_by_layer(
         model=models["canonicalizing"], options=LegalizeOptions(), candidates=candidates
     ).values()
-    predicted, second, *_ = map(subject.kernel, subject.ranked())
+    predicted, second, *_ = map(layer_kernels.kernel, layer_kernels.ranked())
     for against, expected in ((None, second), (predicted, second), (second, predicted)):
         choice = {"kernel": second, "order": None, "against": against}
-        packed = bitpacking.run(choices={subject.workload.name: choice}, **arguments)
+        packed = bitpacking.run(choices={layer_kernels.workload.name: choice}, **arguments)
         assert [kernel.name for kernel in kernels(packed)] == [expected]
 
 
