@@ -30,7 +30,7 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """That of the layer."""
+        """The name of the layer that the call is of."""
         return str(self.variable.name)
 
     @property

@@ -40,7 +40,7 @@ class DepthwisePlan:
     layer: Layer
     """With numerators as weights, int32 [C, KH, KW, 1]."""
     packed_weights: Array
-    """As `pack_depthwise` lays them out."""
+    """The layer's weights as `pack_depthwise` lays them out."""
     correction: Array
     """What the sums lack, int32 [C]: for what is added to activations, or is their zero point."""
     offset: int = 0

@@ -71,7 +71,7 @@ class Layout:
 
     @property
     def bare(self) -> Layout:
-        """The same without what `joined` joins: layouts that are alike so can be one."""
+        """The layout without what `joined` joins; two whose bare ones are equal can be one."""
         return replace(self, halo=replace(self.halo, sides=NO_SIDES), stored=None)
 
     def joined(self, other: Layout) -> Layout:

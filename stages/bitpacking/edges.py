@@ -48,13 +48,13 @@ class LayoutRequests:
     can_pad: bool = True
     """Whether the composite that gives it can write it padded for a reader that pads it."""
     layouts: list[Layout] = field(default_factory=list)
-    """As data of layers that want just these."""
+    """Layouts in which layers want the result as their data."""
     pads: list[tuple[Any, Any]] = field(default_factory=list)
-    """By paddings: their variables in `main`, and the calls inside their composites."""
+    """Paddings that read it: their variables in `main`, and the calls inside their composites."""
     is_added: bool = False
-    """Position by position, inside a layout if there is one."""
+    """Whether something adds it, position by position, inside a layout if there is one."""
     is_read: bool = False
-    """As the user sees it."""
+    """Whether something reads it as the user sees it."""
 
     def note(self, variable: Var, reader: Caller, plan: Plan | None) -> None:
         """Note that a composite, whose layer has a plan if it has one, reads the result."""

@@ -33,7 +33,7 @@ class PackComposites(PackedModelBuilder):
         self.converts_slowly = converts_slowly(hardware)
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that are not computed on the way to a layout."""
+        """The bindings that are not computed on the way to a layout."""
         return [b for b in self.graph.bindings if b.var not in self.conversions.unread]
 
     def rewrite(self, binding: VarBinding) -> Expr | None:

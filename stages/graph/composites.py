@@ -20,22 +20,23 @@ from stages.nodes import Call, Expr, Function
 TE = "plain"
 """The attribute `composite` of a TE composite's function, compiled from tensor expressions."""
 LINEAR = "products"
-"""That of a function whose sums a micro-kernel of 8-bit products computes."""
+"""The attribute `composite` of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
-"""That of a function around a depthwise convolution whose taps lie side by side."""
+"""The attribute `composite` of a function around a depthwise convolution of a pre-quantized model,
+whose taps lie side by side."""
 IMAGES = "pictures"
-"""That of a function that writes images of few channels, a word for every pixel."""
+"""The attribute `composite` of a function that writes images of few channels, a word a pixel."""
 TILES = "tiles"
-"""That of a function that transforms images for Winograd's products."""
+"""The attribute `composite` of a function that transforms images for Winograd's products."""
 MATRICES = "matrices"
-"""That of a function that packs weights which are computed."""
+"""The attribute `composite` of a function that packs weights which are computed."""
 
 POOL_KINDS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
-"""Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,
-which are instructions in a row."""
+"""A maximum pool of bytes has a kernel if it has at least so many channels, which are compared at
+once, and at most so many taps, which are instructions in a row."""
 
 
 def calls_in(function: Function) -> list[Any]:

@@ -28,10 +28,10 @@ from stages.kernels.widened_windows import widened
 from stages.kinds import Array
 from stages.nodes import Call, Expr
 
-Form = Literal["taps", "bytes", "spread", "loops"]
-"""How a layer is computed that is not on stored bits: every channel on its own, by taps side by
-side; unsigned bytes by signed ones, or by two of these; the same, with zeros between channels that
-are on their own; or in loops."""
+Form = Literal["taps", "bytes", "zero_filled", "loops"]
+"""How a layer is computed that is not on stored bits. `taps`: a depthwise one, by taps side by side.
+`bytes`: unsigned bytes by signed ones, or by two of these. `zero_filled`: a depthwise one as if it
+were none, on bytes, with zeros where a channel does not read another. `loops`: in plain loops."""
 
 MAX_PLANES = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -51,7 +51,7 @@ def form_of(call: Call, weight: Array | None) -> Form | None:
     if is_level_layer(call):
         if takes_depthwise(call, weight):
             return "taps"
-        return "spread" if is_depthwise(call) else "bytes"
+        return "zero_filled" if is_depthwise(call) else "bytes"
     if takes_products(call, weight):
         return "bytes"
     is_whole = all(levels.zero_point.is_whole for levels in operand_levels(call))

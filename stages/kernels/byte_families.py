@@ -18,7 +18,7 @@ MATRIX_ROWS = 2
 
 @dataclass(frozen=True)
 class Dots(MultiplyAccumulate):
-    """Bytes, which one instruction multiplies, or that are widened on the way to it.
+    """Unsigned bytes by signed ones, which one instruction multiplies, at once or widened before.
 
     A register of a pixel may hold several `words`, by one of which at a time what multiplies by a
     lane of it multiplies (Arm). Where there is a `code`, it says how weights are stored, 64 at a
@@ -32,12 +32,12 @@ class Dots(MultiplyAccumulate):
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
@@ -58,17 +58,17 @@ class Signed(MultiplyAccumulate):
 
     @property
     def activation_bits(self) -> int:
-        """Levels of fewer bits are signed bytes as they are."""
+        """Bits of the levels; those of fewer than 8 are signed bytes as they are."""
         return self.level_bits
 
     @property
     def offset(self) -> int:
-        """What makes all levels of 8 bits signed bytes."""
+        """What is taken off levels of 8 bits, so that they are signed bytes; 0 for fewer bits."""
         return BYTE_LIMIT if self.level_bits == BYTE_BITS else 0
 
     @property
     def kernel_offset(self) -> int:
-        """Nothing of what is rebased."""
+        """`offset`, or 0 where activations are stored less it."""
         return 0 if self.rebased else self.offset
 
     @property
@@ -78,7 +78,7 @@ class Signed(MultiplyAccumulate):
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
 
@@ -90,7 +90,7 @@ class SignedDots(Signed):
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
@@ -108,17 +108,17 @@ class BytePairs(Signed):
 
     @property
     def weight_limit(self) -> int:
-        """Two products of -128 and -128 would not fit."""
+        """The largest magnitude of a weight; two products of -128 and -128 do not fit 16 bits."""
         return BYTE_LIMIT - 1
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
     def loads_ahead(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
@@ -138,12 +138,12 @@ class MatrixDots(MultiplyAccumulate):
 
     @property
     def pixels(self) -> int:
-        """Rows of a matrix."""
+        """Pixels that one instruction multiplies: rows of a matrix."""
         return MATRIX_ROWS
 
     @property
     def step(self) -> int:
-        """As many words as are loaded of each pixel."""
+        """Words that are loaded of each pixel at a time."""
         return self.words
 
     @property
@@ -154,13 +154,14 @@ class MatrixDots(MultiplyAccumulate):
 
 @dataclass(frozen=True)
 class SignedMatrixDots(Signed):
-    """The same of signed bytes."""
+    """Signed bytes of two pixels by those of two output channels, which one instruction multiplies
+    as matrices (Arm)."""
 
     kind: Literal["signed_matrix_dots"] = "signed_matrix_dots"
 
     @property
     def pixels(self) -> int:
-        """Rows of a matrix."""
+        """Pixels that one instruction multiplies: rows of a matrix."""
         return MATRIX_ROWS
 
     @property
@@ -179,7 +180,7 @@ class PairedDots(MultiplyAccumulate):
 
     @property
     def weight_limit(self) -> int:
-        """Two products with larger weights would not fit."""
+        """The largest magnitude of a weight; two products with larger ones do not fit 16 bits."""
         return self.limit
 
     @property
@@ -200,17 +201,17 @@ class NarrowDots(MultiplyAccumulate):
 
     @property
     def bits(self) -> int:
-        """8 or 16."""
+        """Width of the lanes that products are added up in, 8 or 16."""
         return self.lane_bits
 
     @property
     def activation_bits(self) -> int:
-        """How soon lanes are full depends on these."""
+        """Bits of a level; lanes fill up sooner with more of them."""
         return self.level_bits
 
     @property
     def weight_limit(self) -> int:
-        """And on these."""
+        """The largest weight; lanes fill up sooner with larger ones."""
         return self.limit
 
     @property

@@ -55,7 +55,7 @@ class Geometry:
 
     @property
     def as_unpadded(self) -> Geometry | None:
-        """The same layer on an image of few channels whose pixels lie close together.
+        """This layer on an image of few channels whose pixels lie close together.
 
         None where padding adds nothing to a row of a window.
         """
@@ -66,7 +66,7 @@ class Geometry:
 
     @property
     def as_row_packed(self) -> Geometry | None:
-        """The same layer on an image of few channels whose rows are packed by two (space to depth).
+        """This layer on an image of few channels whose rows are packed by two (space to depth).
 
         Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
         window may begin within two rows.
@@ -85,7 +85,7 @@ class Geometry:
 
     @property
     def as_polyphase(self) -> Geometry | None:
-        """The same layer on an image in polyphase layout, of as many phases as windows move by.
+        """This layer on an image in polyphase layout, of as many phases as windows move by.
 
         The rows of a window's next position then follow those of this one, so that no positions
         between two rows of the output are computed in vain. None where windows do not move alike
@@ -180,7 +180,7 @@ class Geometry:
         return self.images * transform.tiles_in(output)
 
     def transforms(self, signature: KernelSignature) -> list[Transform]:
-        """Those of Winograd's that give a kernel of transformed products enough tiles."""
+        """The transforms of Winograd's that give a kernel of transformed products enough tiles."""
         found = transforms_of(self.strides)
         return [one for one in found if signature.rows <= self.winograd_tiles(one)]
 

@@ -42,7 +42,7 @@ class KernelCandidate:
 
     signature: KernelSignature
     word_cycles: float
-    """One word of the window, for the whole tile."""
+    """Cycles of one word of the window, for the whole tile."""
     flush_cycles: float
     """Flushing all counters of the tile into the sums once in every pass."""
     row_cycles: float = 0.0
@@ -73,7 +73,7 @@ class KernelCandidate:
 
     @property
     def cycles_per_mac(self) -> float:
-        """In the limit of long windows; of a convolution's own, without transforms."""
+        """Cycles per product of the layer, in the limit of long windows, without transforms."""
         period = self.signature.flush_period
         tile: float = (
             self.signature.rows * self.signature.channels * self.signature.channels_per_word
@@ -82,7 +82,7 @@ class KernelCandidate:
         return (self.word_cycles + (self.flush_cycles / period if period else 0)) / tile
 
     def layer(self, geometry: Geometry, outputs: int) -> float:
-        """A whole layer of so many channels of the output."""
+        """Cycles of a whole layer of so many output channels."""
         blocks: float = -(-outputs // BLOCK)
         if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
@@ -119,7 +119,7 @@ class KernelCandidate:
         return total * WORTH if self.signature.is_float else total
 
     def cycles(self, geometry: Geometry) -> float:
-        """One output row and block of channels, on average."""
+        """Cycles of one output row and one block of channels, on average."""
         signature = self.signature
         rows, row_words = geometry.rows_for(signature)
         flush = flush_for(signature, rows, row_words)

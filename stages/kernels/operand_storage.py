@@ -23,7 +23,7 @@ that use all of it), and of 16 bits."""
 Element = Literal["int8", "int16", "float32", "bfloat16", "float16"]
 """What weights of products are."""
 FLOAT_ELEMENTS: tuple[Element, ...] = ("float32", "bfloat16", "float16")
-"""Those of them that are floats."""
+"""The elements that are floats."""
 
 
 @dataclass(frozen=True)

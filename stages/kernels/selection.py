@@ -63,7 +63,7 @@ def byte_candidates(
 def storable(
     candidates: Sequence[KernelCandidate], weight: np.ndarray[Any, Any]
 ) -> list[KernelCandidate]:
-    """Those candidates whose kernels can store these weights."""
+    """The candidates whose kernels can store these weights."""
     codes = {code for candidate in candidates if (code := candidate.signature.code) is not None}
     lacking = {code for code in codes if not code.holds(weight)}
     return [candidate for candidate in candidates if candidate.signature.code not in lacking]

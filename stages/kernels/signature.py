@@ -56,8 +56,8 @@ from stages.kernels.terms import TermPlan
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
-"""Of every buffer and constant, of what is collected of each image, and of inputs and outputs
-that kernels use in place: bytes."""
+"""Bytes that the addresses of all buffers and constants are a multiple of, of what is collected of
+each image, and of inputs and outputs that kernels use in place."""
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""
@@ -166,16 +166,16 @@ class KernelSignature(SignatureTraits):
 
     @property
     def as_rebased(self) -> KernelSignature:
-        """The same kernel of levels of 8 bits on signed bytes, 128 less."""
+        """This kernel of levels of 8 bits, on activations that are rebased."""
         assert isinstance(self.products, Signed) and self.offset
         return replace(self, products=replace(self.products, rebased=True))
 
     def flushed(self, flush: Flush) -> KernelSignature:
-        """The same kernel with its counters flushed elsewhere."""
+        """This kernel with its counters flushed elsewhere."""
         return replace(self, flush=flush)
 
     def reading(self, stored: Stored) -> KernelSignature:
-        """The same kernel on a tensor that holds more."""
+        """This kernel on a tensor that holds more."""
         return replace(self, stored=stored)
 
     @property
@@ -191,7 +191,7 @@ class KernelSignature(SignatureTraits):
 
     @property
     def alone(self) -> KernelSignature:
-        """The same kernel on a tensor that holds what it reads and no more."""
+        """This kernel on a tensor that holds what it reads and no more."""
         return self if self.plan is None else self.reading(stored_by(self.plan, self.inner))
 
     @property

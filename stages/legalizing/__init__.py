@@ -77,7 +77,7 @@ def kernels_by_layer(
     for binding in bindings_of(model.module["main"]):
         if is_linear(binding.value):
             weight = model.params.get(str(binding.value.args[1].name))
-            if weight is None or form_of(binding.value, weight) not in ("bytes", "spread"):
+            if weight is None or form_of(binding.value, weight) not in ("bytes", "zero_filled"):
                 continue
             name = str(binding.var.name)
             layer, packing = layer_of(binding, weight), options.packing_of(name)

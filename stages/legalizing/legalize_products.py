@@ -152,7 +152,7 @@ class LegalizeProducts(Pass):
         call, name = binding.value, str(binding.var.name)
         weight, wanted = self.constants.get(call.args[1]), self.wanted.get(name)
         form = form_of(call, weight)
-        if form in ("bytes", "spread") and weight is not None:
+        if form in ("bytes", "zero_filled") and weight is not None:
             layer = layer_of(binding, weight)
             algorithm = choose(layer, wanted, self.candidates, self.choices)
             if algorithm != "mac8":
@@ -182,7 +182,7 @@ class LegalizeProducts(Pass):
                 "the weights do not fit 8 bits with their zero point", layer=layer.name
             )
         numerators = layer.numerators.astype(np.int8 if fits else np.int16)
-        if form_of(call, layer.weight) == "spread":
+        if form_of(call, layer.weight) == "zero_filled":
             numerators, attrs["groups"] = dense(numerators, attrs["groups"]), 1
         attrs["weight_zero_point"] = AT_ZERO
         tensor = self.builder.tensor(str(call.args[1].name), numerators)

@@ -46,8 +46,8 @@ their other kernels do too, MobileNet v2 (0.40) takes 1.12."""
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
-    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, what all weights cost to read
-    for all positions (1 where two threads may as well share the one as the other), and for
+    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, the ratio of what all weights cost to
+    read to what all positions do (1 where two threads may as well share the one as the other), and for
     convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
     better, `rows` too, the output rows of a row block, and `threads`, the most tasks of a call."""
     composites = {
@@ -101,8 +101,8 @@ def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     most = MOST_OF_TILES if signature.is_tiled else MOST_WEIGHTS
     if signature.is_transformed:
         most = MOST_TRANSFORMED
-    spread = _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty))
-    return {**predicted, "spread": spread, **schedule_of(*_known_by(call), choices)}
+    cost_ratio = _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty))
+    return {**predicted, "spread": cost_ratio, **schedule_of(*_known_by(call), choices)}
 
 
 def _known_by(call: Call) -> tuple[str, str]:

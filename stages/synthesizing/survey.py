@@ -58,7 +58,7 @@ class FullReductionSurvey:
     synthesis: float
     """Seconds for the programs of all plans, discovery included, compilation left out."""
     reduction: float
-    """Of these, the seconds of the searches for reductions."""
+    """The part of `synthesis` that searches for reductions take, in seconds."""
     proof: float
 
 
