@@ -29,9 +29,9 @@ from stages.kinds import Array
 from stages.nodes import Call, Expr
 
 Form = Literal["taps", "bytes", "zero_filled", "loops"]
-"""How a layer is computed that is not on stored bits. `taps`: a depthwise one, by taps side by side.
-`bytes`: unsigned bytes by signed ones, or by two of these. `zero_filled`: a depthwise one as if it
-were none, on bytes, with zeros where a channel does not read another. `loops`: in plain loops."""
+"""How a layer is computed that is not on stored bits. `taps`: a depthwise one, by taps side by
+side. `bytes`: unsigned bytes by signed ones, or by two of these. `zero_filled`: a depthwise one on
+bytes, as if every channel read all, with zeros as weights. `loops`: in plain loops."""
 
 MAX_PLANES = 3
 """Kernels of stored bits exist for up to three of each operand."""

@@ -118,7 +118,7 @@ class BytePairs(Signed):
 
     @property
     def loads_ahead(self) -> bool:
-        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
+        """Whether it loads a step ahead: it does where a register holds several words."""
         return self.words > 1
 
     @property

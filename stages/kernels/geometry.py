@@ -35,8 +35,8 @@ class Geometry:
     """Rows of the output, those of all images of a batch."""
     strides: tuple[int, int] = (1, 1)
     channel_unit: int = BLOCK
-    """Channels of bytes are padded to a multiple of this many: a block, or a word for images of few
-    channels that a graph reads. Other forms have paddings of their own."""
+    """Channels of bytes are padded to a multiple of this many: those of a block for levels, of a
+    word for other bytes and for levels of a narrow graph input (`Layer.channel_unit`)."""
     images: int = 1
     """Images of a batch."""
     packed_rows: int = 1

@@ -56,8 +56,8 @@ from stages.kernels.terms import TermPlan
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
-"""Bytes that the addresses of all buffers and constants are a multiple of, of what is collected of
-each image, and of inputs and outputs that kernels use in place."""
+"""Bytes that addresses are a multiple of: those of every buffer and constant, of what is collected
+of each image, and of inputs and outputs that kernels use in place."""
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""

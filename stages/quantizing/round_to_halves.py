@@ -41,8 +41,8 @@ def _is_rounded(expr: Expr) -> bool:
 
 
 def is_small_depthwise(expr: Expr) -> bool:
-    """Whether an expression multiplies each channel on its own, by few enough weights to add their
-    products up in float16."""
+    """Whether an expression is a depthwise convolution of few enough weights to add their products
+    up in float16."""
     if not is_op(expr, operator_names.QNN_DIRECT_CONV2D) or attributes(expr)["dtype"] != "float32":
         return False
     height, width, depth, _ = shape_of(expr.args[1].ty)

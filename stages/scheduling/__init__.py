@@ -46,9 +46,9 @@ their other kernels do too, MobileNet v2 (0.40) takes 1.12."""
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
-    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, the ratio of what all weights cost to
-    read to what all positions do (1 where two threads may as well share the one as the other), and for
-    convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
+    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, the cost of reading all
+    weights / that of all positions (at 1 two threads may as well share the one as the other), and
+    for convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
     better, `rows` too, the output rows of a row block, and `threads`, the most tasks of a call."""
     composites = {
         str(variable.name_hint): function
