@@ -23,7 +23,7 @@ class Caller:
     """A call of a composite in `main`."""
 
     variable: Any
-    """What the call gives."""
+    """The variable of `main` that the call gives."""
     function: Any
     actual: Mapping[Var, Any]
     """The composite's parameter → what `main` hands in."""
@@ -35,7 +35,7 @@ class Caller:
 
     @property
     def kind(self) -> str:
-        """What its function is marked as."""
+        """The attribute `composite` of its function."""
         return str(self.function.attrs["composite"])
 
     @property

@@ -64,7 +64,7 @@ class DepthwisePlan:
         return bias, {**place, "dilation": attrs.get("dilation", [1, 1])}
 
     def convolve(self, data: Var, weights: Var, bias: Var, **attrs: Any) -> Any:
-        """The call of the kernel."""
+        """The call of the packed depthwise operator, on packed operands."""
         window = list(self.layer.weights.shape[1:3])
         return packed_depthwise(data, weights, bias, window=window, **attrs)
 

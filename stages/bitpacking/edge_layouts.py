@@ -51,7 +51,7 @@ class Layout:
     is_rebased: bool = False
     """Whether its bytes are signed ones, of levels less 128."""
     element: str = "float32"
-    """What floats are."""
+    """Type of the values where the form is `floats`."""
 
     @property
     def is_image(self) -> bool:

@@ -86,7 +86,7 @@ class LayoutRequests:
 
 @dataclass(frozen=True)
 class Edges:
-    """How every edge lies."""
+    """The solver's answer: plans of layers, and how each result is written."""
 
     plans: Plans
     requests: Mapping[Var, LayoutRequests]

@@ -110,7 +110,7 @@ def _linear_in(caller: Caller) -> Any:
 
 
 def _has_kernel(call: Call) -> bool:
-    """Whether a kernel is chosen for a linear operator: unless each channel is on its own."""
+    """Whether a kernel is chosen for a linear operator: unless it is depthwise."""
     return is_product(call) or not is_depthwise(call)
 
 

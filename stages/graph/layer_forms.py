@@ -5,7 +5,7 @@ choose from, and tuning measures them. All three ask here.
 
 A layer's encodings and shape decide nearly all of it. Layers between simulated quantizers are
 marked `of_levels`: composites around them store their sums nowhere, write levels as readers want
-them, and have a kernel for channels on their own. All others have TE kernels where no micro-kernel
+them, and have a kernel for depthwise convolutions. All others have TE kernels where no micro-kernel
 fits.
 """
 

@@ -196,11 +196,11 @@ _CANDIDATES = TypeAdapter(list[KernelCandidate])
 
 
 def to_table(candidates: list[KernelCandidate]) -> list[Table]:
-    """Candidates as plain data."""
+    """Candidates as plain data, which the artifact of enumerating holds."""
     data: list[Table] = _CANDIDATES.dump_python(candidates, mode="json")
     return data
 
 
 def from_table(data: list[Table]) -> list[KernelCandidate]:
-    """Undo `to_table`."""
+    """The candidates of plain data that `to_table` gave."""
     return _CANDIDATES.validate_python(data)

@@ -38,7 +38,7 @@ class WeightCode:
 
     @property
     def name(self) -> str:
-        """For example `odd1`."""
+        """The code's name in names of kernels, for example `odd1`."""
         return code_name(self.bits, self.is_odd)
 
     def holds(self, weights: np.ndarray[Any, Any]) -> bool:

@@ -84,7 +84,7 @@ class Transform:
 
     @property
     def inverse(self) -> int:
-        """What undoes `odd`, modulo 2^32."""
+        """The inverse of `odd` modulo 2^32."""
         return pow(self.odd, -1, 1 << 32)
 
     @property

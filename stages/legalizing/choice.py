@@ -110,7 +110,7 @@ class Layer:
 
     @property
     def weight_limit(self) -> int:
-        """The largest magnitude of one (`weight_limit_of`)."""
+        """The largest magnitude of a weight (`weight_limit_of`)."""
         return weight_limit_of(self.numerators)
 
 

@@ -218,7 +218,7 @@ class Layer:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every channel is convolved on its own, by taps side by side."""
+        """Whether it is a depthwise convolution, by taps side by side."""
         return is_op(self.composite.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property
