@@ -57,18 +57,18 @@ def _runs(model: Model) -> dict[str, int]:
 
 def _predicted(execution: PlanExecution) -> dict[str, Any]:
     """What the kernels that run were predicted to take when they were chosen."""
-    from pipelines.tuning import subjects
+    from pipelines.tuning import kernels_by_layer
     from pipelines.tuning.candidates import candidate_of
 
-    running = subjects.running(execution)
+    running = kernels_by_layer.running(execution)
     runs = _runs(execution.load(execution.plan.step("bitpacking")))
     chosen = {
-        name: (subject, candidate_of(subject, running.get(name, "")))
-        for name, subject in subjects.of(execution).items()
+        name: (layer_kernels, candidate_of(layer_kernels, running.get(name, "")))
+        for name, layer_kernels in kernels_by_layer.of(execution).items()
     }
     cycles = [
-        runs[name] * subject.workload.cycles(candidate)
-        for name, (subject, candidate) in chosen.items()
+        runs[name] * layer_kernels.workload.cycles(candidate)
+        for name, (layer_kernels, candidate) in chosen.items()
         if candidate is not None
     ]
     return {"layers": len(cycles), "cycles": round(sum(cycles))}

@@ -97,7 +97,7 @@ def _row(layer: TunedWorkload) -> dict[str, Any]:
     return {
         "layer": layer.name,
         "count": layer.count,
-        "workload": layer.subject.workload.name,
+        "workload": layer.kernels.workload.name,
         "predicted": layer.default.kernel,
         "predicted_seconds": best.against_seconds if best else None,
         "best": (f"{chosen.kernel} {chosen.schedule}".strip() if chosen else "the same") + limit,

@@ -21,12 +21,12 @@ from pipelines.remote.dialogue import is_time
 from pipelines.reporting import float_memory
 from pipelines.reporting.accuracy_files import LayerCosts, Rated
 from pipelines.store import keys
-from pipelines.tuning import ledger, subjects
+from pipelines.tuning import kernels_by_layer, ledger
 from pipelines.tuning.candidates import candidate_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.measured_choices import best_of
 from stages.kernels.packing_choices import packing_text
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 from stages.packaging.program.arena import Arena, Item, lifetimes
 from stages.packaging.program.arena import plan as arena_of
 from stages.packaging.program.kernel_program import Call, Program
@@ -145,8 +145,8 @@ def _layers(
     items: Sequence[Item],
     measured: Mapping[str, Mapping[str, float]],
 ) -> list[LayerFacts]:
-    found = subjects.of(execution)
-    running, orders = subjects.running(execution), subjects.orders(execution)
+    found = kernels_by_layer.of(execution)
+    running, orders = kernels_by_layer.running(execution), kernels_by_layer.orders(execution)
     work = work_of_layers(execution.load(execution.plan.step("bitpacking")))
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
@@ -154,14 +154,14 @@ def _layers(
     layers = []
     for number, call in enumerate(program.calls):
         name = call.layer
-        subject, kernel = found.get(name), running.get(name, "")
-        cycles, packing, alternatives = _chosen(subject, kernel, trials)
+        layer_kernels, kernel = found.get(name), running.get(name, "")
+        cycles, packing, alternatives = _chosen(layer_kernels, kernel, trials)
         did = work.get(name)
         layers.append(
             LayerFacts(
                 name=name,
                 how=did.how if did else "plain",
-                precision=_precision(subject),
+                precision=_precision(layer_kernels),
                 macs=did.macs if did else 0,
                 cycles=cycles,
                 kernel=kernel,
@@ -189,30 +189,32 @@ def _makers(call: Call, made: Mapping[tuple[str, str], int]) -> tuple[int, ...]:
 
 
 def _chosen(
-    subject: Subject | None, kernel: str, trials: Sequence[Trial]
+    layer_kernels: LayerKernels | None, kernel: str, trials: Sequence[Trial]
 ) -> tuple[float | None, str | None, tuple[Alternative, ...]]:
     """Predicted cycles and packing of the kernel that runs, and those beside it."""
-    candidate = candidate_of(subject, kernel) if subject is not None else None
-    if subject is None or candidate is None:
+    candidate = candidate_of(layer_kernels, kernel) if layer_kernels is not None else None
+    if layer_kernels is None or candidate is None:
         return None, None, ()
-    own = subject.workload.cycles(candidate)
-    tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
+    own = layer_kernels.workload.cycles(candidate)
+    tried = [trial for trial in trials if trial.workloads[0] == layer_kernels.workload.name]
     alternatives: list[Alternative] = []
-    for other in subject.ranked():
-        name = subject.kernel(other)
-        if name != subject.kernel(candidate) and len(alternatives) < MOST_ALTERNATIVES:
+    for other in layer_kernels.ranked():
+        name = layer_kernels.kernel(other)
+        if name != layer_kernels.kernel(candidate) and len(alternatives) < MOST_ALTERNATIVES:
             best = best_of(trial for trial in tried if trial.kernel == name)
             ratio = best.ratio if best else None
-            alternatives.append(Alternative(name, subject.workload.cycles(other) / own, ratio))
+            alternatives.append(
+                Alternative(name, layer_kernels.workload.cycles(other) / own, ratio)
+            )
     packing = packing_text(candidate.signature) if candidate.signature.plan else None
     return own, packing, tuple(alternatives)
 
 
-def _precision(subject: Subject | None) -> str:
+def _precision(layer_kernels: LayerKernels | None) -> str:
     """The problem of a layer's products as people write it."""
-    if subject is None:
+    if layer_kernels is None:
         return ""
-    problem = subject.workload.problem.partition("_")[0]
+    problem = layer_kernels.workload.problem.partition("_")[0]
     return problem.upper() if problem.startswith("a") else problem
 
 

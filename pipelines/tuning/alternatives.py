@@ -9,12 +9,12 @@ from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.recipe.layer_patterns import is_meant
 from pipelines.recipe.resolved import Resolved
-from pipelines.tuning import ledger, subjects
+from pipelines.tuning import kernels_by_layer, ledger
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.measured_choices import best_of, capped_of
 from stages.kernels.packing_choices import packing_text
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 
 
 def rows(execution: PlanExecution, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
@@ -24,9 +24,9 @@ def rows(execution: PlanExecution, resolved: Resolved, pattern: str) -> list[dic
     UserError if the recipe is not built.
     """
     check_built(execution, resolved, pattern)
-    found = subjects.of(execution)
+    found = kernels_by_layer.of(execution)
     matched = [name for name in found if is_meant(pattern, name)]
-    running = subjects.running(execution)
+    running = kernels_by_layer.running(execution)
     hardware = resolved.hardware
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
@@ -43,11 +43,11 @@ def check_built(execution: PlanExecution, resolved: Resolved, pattern: str) -> N
 
 
 def _of_layer(
-    name: str, subject: Subject, running: str, trials: list[Trial]
+    name: str, layer_kernels: LayerKernels, running: str, trials: list[Trial]
 ) -> Iterator[dict[str, Any]]:
-    own = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
-    for candidate in subject.ranked():
-        kernel = subject.kernel(candidate)
+    own = [trial for trial in trials if trial.workloads[0] == layer_kernels.workload.name]
+    for candidate in layer_kernels.ranked():
+        kernel = layer_kernels.kernel(candidate)
         tried = [trial for trial in own if trial.kernel == kernel]
         best = best_of(tried)
         yield {
@@ -55,7 +55,7 @@ def _of_layer(
             "kernel": kernel,
             "algorithm": candidate.algorithm,
             "packing": packing_text(candidate.signature) if candidate.signature.plan else None,
-            "predicted_cycles": round(subject.workload.cycles(candidate)),
+            "predicted_cycles": round(layer_kernels.workload.cycles(candidate)),
             "measured_seconds": best.seconds if best else _as_default(own, kernel),
             "schedule": _schedules(own, kernel, best),
             "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),

@@ -11,13 +11,13 @@ from typing import Any
 from hw.profile import Hardware
 from pipelines.benchmarks.loaded_program import Steps
 from pipelines.builds.stage_calls import validated
-from pipelines.tuning import ranking, subjects
+from pipelines.tuning import kernels_by_layer, ranking
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.measured_choices import best_of, better_of
 from pipelines.tuning.ranking import BY_PREDICTION, Ranking
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
-from stages.kernels.workloads import AXES, Subject
+from stages.kernels.workloads import AXES, LayerKernels
 from stages.scheduling import ORDERS
 from stages.scheduling.row_blocks import ORDER, row_blocks
 
@@ -56,7 +56,7 @@ class TunedWorkload:
     """The first layer of its kind, which is timed."""
     count: int
     """How many layers are of its kind."""
-    subject: Subject
+    kernels: LayerKernels
     default: Candidate
     """What it runs without measurements, in its predicted order."""
     hardware: Hardware
@@ -84,7 +84,7 @@ class TunedWorkload:
         blocks. Like kernels they are timed on one thread, beside the default."""
         kernel = self._best.kernel
         orders = [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
-        sizes = row_blocks(self.subject.workload, self._kernels[kernel], self.hardware)
+        sizes = row_blocks(self.kernels.workload, self._kernels[kernel], self.hardware)
         return [*orders, *(Candidate(kernel, ORDER, rows) for rows in sizes)]
 
     def capped(self, threads: int) -> list[Candidate]:
@@ -120,7 +120,7 @@ class TunedWorkload:
     def predicted(self, candidate: Candidate) -> float | None:
         """Predicted cycles of a candidate's kernel / those of the default's."""
         found = [self._kernels.get(name) for name in (candidate.kernel, self.default.kernel)]
-        cycles = [self.subject.workload.cycles(kernel) for kernel in found if kernel is not None]
+        cycles = [self.kernels.workload.cycles(kernel) for kernel in found if kernel is not None]
         return cycles[0] / cycles[1] if len(cycles) == len(found) else None
 
     @property
@@ -134,8 +134,8 @@ class TunedWorkload:
     def _kernels(self) -> dict[str, KernelCandidate]:
         """Kernel → the candidate of that name; those first that are thought to be the fastest."""
         named: dict[str, KernelCandidate] = {}
-        for kernel in self.ranking.ordered(self.subject, self.default.kernel):
-            named.setdefault(self.subject.kernel(kernel), kernel)
+        for kernel in self.ranking.ordered(self.kernels, self.default.kernel):
+            named.setdefault(self.kernels.kernel(kernel), kernel)
         return named
 
     def _of_every_packing(self, names: Sequence[str], count: int) -> list[str]:
@@ -177,10 +177,10 @@ def candidate_name(kernel: str) -> str:
     return kernel.replace("_rebased", "")
 
 
-def candidate_of(subject: Subject, kernel: str) -> KernelCandidate | None:
+def candidate_of(layer_kernels: LayerKernels, kernel: str) -> KernelCandidate | None:
     """Return the candidate that a layer runs, by its name; None if there is none of that name."""
     name = candidate_name(kernel)
-    return next((one for one in subject.ranked() if subject.kernel(one) == name), None)
+    return next((one for one in layer_kernels.ranked() if layer_kernels.kernel(one) == name), None)
 
 
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[TunedWorkload]:
@@ -188,15 +188,15 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[TunedWorkload]:
 
     Kernels are ranked by what the known trials tell of this machine.
     """
-    found = subjects.of(steps)
-    kernels, orders = subjects.running(steps), subjects.orders(steps)
+    found = kernels_by_layer.of(steps)
+    kernels, orders = kernels_by_layer.running(steps), kernels_by_layer.orders(steps)
     hardware: Hardware = validated("hw.profile", "Hardware", steps.plan.step("scheduling").hardware)
     learned = ranking.learned(known, hardware)
-    names = {name: subject.workload.name for name, subject in found.items()}
+    names = {name: layer_kernels.workload.name for name, layer_kernels in found.items()}
     counts = Counter(names.values())
-    for name, subject in found.items():
+    for name, layer_kernels in found.items():
         workload = names[name]
         if count := counts.pop(workload, 0):
             default = Candidate(candidate_name(kernels[name]), orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
-            yield TunedWorkload(name, count, subject, default, hardware, trials, learned)
+            yield TunedWorkload(name, count, layer_kernels, default, hardware, trials, learned)

@@ -22,7 +22,7 @@ from hw.profile import Hardware
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Trial
 from stages.kernels.kernel_candidates import KernelCandidate
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 
 Array = np.ndarray[Any, Any]
 PENALTY = 3.0
@@ -48,15 +48,15 @@ class Ranking:
 
     weights: Mapping[str, float] = field(default_factory=dict)
 
-    def ordered(self, subject: Subject, default: str) -> list[KernelCandidate]:
-        """The candidates of a subject that fit, those first that are thought to take the least time
+    def ordered(self, layer_kernels: LayerKernels, default: str) -> list[KernelCandidate]:
+        """The candidates of a layer that fit, those first that are thought to take the least time
         beside the `default` kernel. Equal ones stay in the predicted order."""
-        candidates = subject.ranked()
+        candidates = layer_kernels.ranked()
         if not self.weights:
             return candidates
-        cycles = [subject.workload.cycles(candidate) for candidate in candidates]
-        names = [subject.kernel(candidate) for candidate in candidates]
-        workload = subject.workload.name
+        cycles = [layer_kernels.workload.cycles(candidate) for candidate in candidates]
+        names = [layer_kernels.kernel(candidate) for candidate in candidates]
+        workload = layer_kernels.workload.name
         scores = [
             self.score(workload, name, default, count)
             for name, count in zip(names, cycles, strict=True)

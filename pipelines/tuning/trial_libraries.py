@@ -15,7 +15,7 @@ from pipelines.builds.plan_execution import PlanExecution
 from pipelines.remote import board_programs
 from pipelines.remote.runnable_layers import RunnableLayer, runnable_layers
 from pipelines.store import keys
-from pipelines.tuning import subjects
+from pipelines.tuning import kernels_by_layer
 from pipelines.tuning.candidates import Candidate, TunedWorkload, candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from stages.packaging.program_builder import program_of
@@ -93,7 +93,7 @@ class Preparing:
         """
         steps = self._dry_build(wanted)
         found, objects = self._sides(steps)
-        used = subjects.running(steps)
+        used = kernels_by_layer.running(steps)
         if threads == 1:
             before, base_objects = self.base_sides()
         else:
@@ -114,7 +114,7 @@ class Preparing:
         choices = {
             workload.name: candidate.choice
             for layer, candidate in wanted.values()
-            for workload in layer.subject.workloads
+            for workload in layer.kernels.workloads
         }
         return DryBuild(self.base, choices)
 

@@ -84,7 +84,7 @@ def checked(session: Session, number: int, side: RunnableLayer, tolerance: float
 
 def _tolerance(trial: Prepared) -> float | None:
     """How near outputs must come, relative to the largest value; None if they must be equal."""
-    algorithms = {kernel.algorithm for kernel in trial.layer.subject.candidates}
+    algorithms = {kernel.algorithm for kernel in trial.layer.kernels.candidates}
     if "macf16" in algorithms:
         return max(comparison.CLOSE, departure(1))
     if "macbf16" in algorithms:

@@ -147,7 +147,7 @@ class Tuner:
             # Whoever had the board until now may have measured the same.
             known = ledger.trials(group.machine)
             for layer in group.layers:
-                layer.trials = [t for t in known if t.workloads[0] == layer.subject.workload.name]
+                layer.trials = [t for t in known if t.workloads[0] == layer.kernels.workload.name]
             trying = _Trying(self, group, pool)
             for number in range(count):
                 if number and ranking.is_time(number):
@@ -190,7 +190,7 @@ class Tuner:
         """Keep how a trial came out on so many threads."""
         trial = Trial(
             machine=group.machine,
-            workloads=tuple(workload.name for workload in layer.subject.workloads),
+            workloads=tuple(workload.name for workload in layer.kernels.workloads),
             kernel=tried.kernel,
             against=layer.default.kernel if threads == 1 else tried.kernel,
             on_threads=None if threads == 1 else threads,

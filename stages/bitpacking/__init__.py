@@ -8,23 +8,22 @@ biases with every correction folded in. One pass does it for all models, `PackCo
 1. `Graph` (`call_graph.py`) says who gives each variable of `main` and who reads it.
 2. `choose` (`kernel_choice.py`) picks a kernel for each linear layer (`linear_layers.py`): the one
    measured best, or predicted to be. It and the layout that it alone wants are a `LinearPlan`
-   (`plans.py`). A convolution of every channel on its own has a `DepthwisePlan`
-   (`depthwise_plans.py`).
+   (`plans.py`). A depthwise convolution has a `DepthwisePlan` (`depthwise_plans.py`).
 3. `solve` (`edges.py`) decides how each edge lies. An edge is a variable between the composite that
    gives it and those that read it; a `Layout` (`edge_layouts.py`) is its form, its halo, the
    padding of its channels and the order of its rows. Readers make layout requests. The solver joins
-   those that one tensor can serve, stores levels as signed bytes where no kernel need flip them
+   those that one tensor can serve, stores levels less 128 where no kernel need take that off them
    then (`rebasing.py`), and says what each composite writes.
 4. The pass makes each composite anew (`composite_packer.py`), in the order of `main`: a packed
    convolution with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py`
-   and `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
-   knows where each variable lies by then. What no composite writes as a layer wants it, such as a
-   graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
-   `computed_matrices.py`).
+   and `affine_thresholds.py` prove to be enough; results as they are wanted. A `PackedModelBuilder`
+   (`packed_model_builder.py`) knows where each variable lies by then. What no composite writes as
+   a layer wants it, such as a graph input or computed weights, is laid out in front of the layer
+   (`layout_conversions.py`, `computed_matrices.py`).
 
 What a composite computes has the channels there are; what fills up words and blocks is stored
-behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these
-write a result as the user would see it, where something reads that.
+behind them. Composites of levels (`Caller.is_of_levels`) write layouts alone. All others also write
+a result as the user would see it, where something reads that.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.pack_composites import PackComposites
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 
-__all__ = ["check", "passes", "run", "subjects"]
+__all__ = ["check", "kernels_by_layer", "passes", "run"]
 
 
 def passes(
@@ -78,14 +77,16 @@ def run(
     return packed
 
 
-def subjects(*, model: Model, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
+def kernels_by_layer(
+    *, model: Model, options: LegalizeOptions, candidates: Table
+) -> dict[str, LayerKernels]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return kernel_choice.subjects(Graph(model), options, candidates)
+    return kernel_choice.kernels_by_layer(Graph(model), options, candidates)
 
 
 def check(model: Model) -> None:
     """Raise AssertionError if a result of a composite of levels is no tensor that memory holds."""
     for variable, caller in Graph(model).callers.items():
-        for dtype in map(dtype_of, tensor_types(variable.ty)) if caller.of_levels else ():
+        for dtype in map(dtype_of, tensor_types(variable.ty)) if caller.is_of_levels else ():
             is_stored = dtype == "bfloat16" or str(storage_dtype(dtype)) == dtype
             assert is_stored, variable.name

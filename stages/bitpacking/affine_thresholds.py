@@ -19,7 +19,7 @@ EXACT = 1 << 24
 """Integers up to here are float32."""
 
 
-def as_affine(thresholds: Array, flip: Array, most: int) -> tuple[Array, Array] | None:
+def as_affine(thresholds: Array, falling: Array, most: int) -> tuple[Array, Array] | None:
     """Multiplier and offset float32 [C] whose `requantize` gives the levels of thresholds [T, C].
 
     That is so for all integers of at most `most` in size; None if there is none for some
@@ -29,11 +29,11 @@ def as_affine(thresholds: Array, flip: Array, most: int) -> tuple[Array, Array] 
     if count < FEWEST.get(str(thresholds.dtype), count + 1) or most > EXACT:
         return None
     # Of a falling channel, which counts what is not reached, the negated input rises.
-    steps = np.where(flip == 0, thresholds.astype(np.int64), 1 - thresholds.astype(np.int64))
+    steps = np.where(falling == 0, thresholds.astype(np.int64), 1 - thresholds.astype(np.int64))
     slope, start = _through(*_bounds(steps, most))
-    slope = np.where(flip == 0, slope, -slope).astype(np.float32)
+    slope = np.where(falling == 0, slope, -slope).astype(np.float32)
     found = slope, start.astype(np.float32)
-    return found if _is_right(found, thresholds.astype(np.int64), flip, most) else None
+    return found if _is_right(found, thresholds.astype(np.int64), falling, most) else None
 
 
 def _bounds(steps: Array, most: int) -> tuple[Array, Array]:
@@ -65,15 +65,15 @@ def _through(low: Array, high: Array) -> tuple[Array, Array]:
         return slope, 0.5 - slope * (first + last) / 2
 
 
-def _is_right(affine: tuple[Array, Array], thresholds: Array, flip: Array, most: int) -> bool:
+def _is_right(affine: tuple[Array, Array], thresholds: Array, falling: Array, most: int) -> bool:
     """Whether a multiply-add gives the levels: it rises or falls, so that it has to be right on
     both sides of every threshold, and at both ends."""
     ends = np.broadcast_to(np.array([[-most], [most]]), (2, thresholds.shape[1]))
     inputs = np.concatenate([thresholds, thresholds - 1, ends]).clip(-most, most)
     wanted = np.zeros(inputs.shape, np.int32)
     for row in thresholds:
-        wanted += (inputs >= row) ^ (flip != 0)
+        wanted += (inputs >= row) ^ (falling != 0)
     slope, start = affine
     found = np.rint(inputs.astype(np.float32) * slope + start).clip(0, len(thresholds))
-    is_rising = bool(np.all(np.where(flip == 0, slope, -slope) >= 0))
+    is_rising = bool(np.all(np.where(falling == 0, slope, -slope) >= 0))
     return is_rising and bool(np.array_equal(found, wanted))

@@ -70,8 +70,8 @@ def _outside(window: Window, axis: int, position: int) -> Array:
     return (taps < 0) | (taps >= window.size[axis])
 
 
-def widened(q: Array, edge: Layout) -> Array:
-    """Weights [O, KH, KW, C] with the channels and stacks of rows of an edge, zeros between."""
-    rows = round_up(q.shape[1], edge.packed_rows) - q.shape[1]
-    width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
-    return pack_rows(np.pad(q, width), edge.packed_rows)
+def padded_to(q: Array, layout: Layout) -> Array:
+    """Weights [O, KH, KW, C] padded by zeros to the channels and packed rows of a layout."""
+    rows = round_up(q.shape[1], layout.packed_rows) - q.shape[1]
+    width = [(0, 0), (0, rows), (0, 0), (0, layout.padded_channels - q.shape[3])]
+    return pack_rows(np.pad(q, width), layout.packed_rows)

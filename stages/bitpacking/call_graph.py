@@ -23,23 +23,23 @@ class Caller:
     """A call of a composite in `main`."""
 
     variable: Any
-    """What the call gives."""
+    """The variable of `main` that the call gives."""
     function: Any
     actual: Mapping[Var, Any]
     """The composite's parameter → what `main` hands in."""
 
     @property
     def name(self) -> str:
-        """That of the layer."""
+        """The name of the layer that the call is of."""
         return str(self.variable.name)
 
     @property
     def kind(self) -> str:
-        """What its function is marked as."""
+        """The attribute `composite` of its function."""
         return str(self.function.attrs["composite"])
 
     @property
-    def of_levels(self) -> bool:
+    def is_of_levels(self) -> bool:
         """Whether it is of levels, so that its results lie as readers want them; results of others
         also lie as the user sees them."""
         return is_of_levels(self.function)

@@ -14,7 +14,7 @@ from tvm import relax
 from stages.bitpacking.affine_thresholds import as_affine
 from stages.bitpacking.call_graph import Caller
 from stages.bitpacking.edge_layouts import Layout, load, store
-from stages.bitpacking.places import Places
+from stages.bitpacking.packed_model_builder import PackedModelBuilder
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.dialect import integer, names
@@ -31,10 +31,10 @@ from stages.numerics.rescale import fits
 class CompositePacker:
     """Packs one composite for one call."""
 
-    def __init__(self, places: Places, caller: Caller, converts_slowly: bool) -> None:
-        self.places, self.caller = places, caller
-        self.results = places.graph.results[caller.variable]
-        self.plan = places.edges.plans.get(caller.variable)
+    def __init__(self, packed: PackedModelBuilder, caller: Caller, converts_slowly: bool) -> None:
+        self.packed, self.caller = packed, caller
+        self.results = packed.graph.results[caller.variable]
+        self.plan = packed.edges.plans.get(caller.variable)
         self.converts_slowly = converts_slowly
         bindings = bindings_of(caller.function)
         self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
@@ -73,7 +73,7 @@ class CompositePacker:
 
     def _tensor(self, name: str, value: Array) -> Any:
         """A parameter for a tensor of this layer."""
-        return self._argument(self.places.builder.tensor(f"{self.caller.name}.{name}", value))
+        return self._argument(self.packed.builder.tensor(f"{self.caller.name}.{name}", value))
 
     def _value(self, variable: Var) -> Any:
         """An operand: computed here, as the user sees it, or what is inside an edge."""
@@ -85,7 +85,7 @@ class CompositePacker:
         """The same, perhaps with more channels, those that fill an edge up."""
         if variable in self.values:
             return self.values[variable]
-        stored, layout = self.places.found(self.caller.actual[variable])
+        stored, layout = self.packed.stored_or_read(self.caller.actual[variable])
         value = self._argument(stored)
         return load(self.builder, value, layout) if layout else value
 
@@ -103,11 +103,11 @@ class CompositePacker:
     def _constant(self, parameter: Var) -> Array | None:
         """The value of a parameter, if it is known when the package is built."""
         given = self.caller.actual.get(parameter)
-        return None if given is None else self.places.constants.get(given)
+        return None if given is None else self.packed.constants.get(given)
 
     def _tensor_of(self, parameter: Var) -> Array:
         """The value of a parameter that is a tensor of the layer, before packing."""
-        return self.places.constants[self.caller.actual[parameter]]
+        return self.packed.constants[self.caller.actual[parameter]]
 
     # -- operators ---------------------------------------------------------------------------
 
@@ -134,17 +134,16 @@ class CompositePacker:
         """Thresholds in as few bits as they need, or a multiply-add where that is cheaper."""
         most = reach(call.args[0], self.calls, self._tensor_of)
         data = self._value(call.args[0])
-        thresholds, flip = map(self._tensor_of, call.args[1:])
+        thresholds, falling = map(self._tensor_of, call.args[1:])
         thresholds = shortened(thresholds, most)
-        affine = as_affine(thresholds, flip, most)
+        affine = as_affine(thresholds, falling, most)
         if affine is not None:
             bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *affine)}
             slope, start = map(self._tensor, ("multiplier", "offset"), affine)
             return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
-        limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
-        attrs = attributes(call)
+        limits, attrs = self._tensor("thresholds", thresholds), attributes(call)
         attrs.pop("of_levels", None)  # the composite says it now
-        return integer.threshold(data, limits, falls, **attrs)
+        return integer.threshold(data, limits, self._value(call.args[2]), **attrs)
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -156,7 +155,7 @@ class CompositePacker:
             bias = bias + np.pad(constant, (0, bias.shape[-1] - len(constant)))
         self.marks, moved = self._marked(plan, added, constant)
         bias = bias + bias.dtype.type(moved)
-        outer = [self.places.data(plan), self.places.weights(plan)]
+        outer = [self.packed.data(plan), self.packed.weights(plan)]
         operands = [*map(self._argument, outer), self._tensor("bias", bias)]
         value = self.builder.emit(plan.convolve(*operands, **attrs), "sums")
         value = self.values[added] = self._in_channels(plan, value)
@@ -165,7 +164,7 @@ class CompositePacker:
     def _in_channels(self, plan: Plan, sums: Var) -> Any:
         """Sums of whole blocks as those of the channels there are, as the layer has them."""
         if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
-            offsets = self._argument(self.places.offsets(plan))
+            offsets = self._argument(self.packed.offsets(plan))
             channels = shape_of(plan.layer.inner.var.ty)[-1]
             sums = self.builder.emit(packed_edges.take_channels(sums, channels=channels), "taken")
             sums = self.builder.emit(relax.op.add(sums, offsets), "moved")
@@ -202,8 +201,8 @@ class CompositePacker:
 
     def _write(self, value: Expr, variable: Var) -> list[Any]:
         """Store a result as its readers want it: as the user sees it, in layouts, or padded."""
-        requests, results = self.places.edges.of(variable), []
-        if requests.as_user:
+        requests, results = self.packed.edges.of(variable), []
+        if requests.is_stored_as_user:
             self.written.append((variable, None))
             results.append(value)
         for layout in requests.layouts:

@@ -30,9 +30,9 @@ class Matrix:
     source: Any
     """The variable of `main` that has them: themselves, or what they are a transpose of."""
     order: Sequence[int] = ()
-    """Where the axes of that transpose come from, if there is one."""
+    """Axes of the source in the order in which the weights have them; none without a transpose."""
     shape: tuple[int, ...] = ()
-    """That of the weights, if there is a transpose."""
+    """Shape of the weights; none without a transpose."""
     passed: tuple[Any, ...] = ()
     """The variables of `main` that nothing else reads then."""
 

@@ -17,9 +17,10 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.dtypes import limits
 from stages.dialect.padding import Padding
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.composites import TE, has_own
+from stages.graph.composites import TE, is_depthwise
 from stages.graph.sum_bounds import bounds_of_sums
 from stages.kernels import operator_names
+from stages.kernels.byte_shift import SHIFT
 from stages.kernels.packed_depthwise import (
     MAX_TAPS,
     PAIR_LIMIT,
@@ -27,7 +28,6 @@ from stages.kernels.packed_depthwise import (
     packed_depthwise,
     takes_pairs,
 )
-from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
 from stages.kinds import Array
 from stages.nodes import Call, Function, Var, VarBinding
@@ -40,7 +40,7 @@ class DepthwisePlan:
     layer: Layer
     """With numerators as weights, int32 [C, KH, KW, 1]."""
     packed_weights: Array
-    """As `pack_depthwise` lays them out."""
+    """The layer's weights as `pack_depthwise` lays them out."""
     correction: Array
     """What the sums lack, int32 [C]: for what is added to activations, or is their zero point."""
     offset: int = 0
@@ -64,7 +64,7 @@ class DepthwisePlan:
         return bias, {**place, "dilation": attrs.get("dilation", [1, 1])}
 
     def convolve(self, data: Var, weights: Var, bias: Var, **attrs: Any) -> Any:
-        """The call of the kernel."""
+        """The call of the packed depthwise operator, on packed operands."""
         window = list(self.layer.weights.shape[1:3])
         return packed_depthwise(data, weights, bias, window=window, **attrs)
 
@@ -73,7 +73,7 @@ def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Var, DepthwisePlan]:
     """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
     isa = isa_of(hardware)
     found = {
-        variable: (_on_levels if caller.of_levels else _on_bytes)(graph, caller, isa)
+        variable: (_on_levels if caller.is_of_levels else _on_bytes)(graph, caller, isa)
         for variable, caller in graph.callers.items()
     }
     return {variable: plan for variable, plan in found.items() if plan is not None}
@@ -82,7 +82,7 @@ def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Var, DepthwisePlan]:
 def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     """The convolution of levels that a composite has, with a halo of what their zero is."""
     inners = bindings_of(caller.function)
-    inner = next((b for b in inners if linear_name(b.value) and has_own(b.value)), None)
+    inner = next((b for b in inners if linear_name(b.value) and is_depthwise(b.value)), None)
     if inner is None:
         return None
     attrs, (_, weight) = attributes(inner.value), inner.value.args
@@ -91,7 +91,7 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
     halo = Padding.of(attrs).halo(zero_point)
-    layout = layout_of(layer.data, "bytes", halo=halo, block=layer.unit)
+    layout = layout_of(layer.data, "bytes", halo=halo, channel_unit=layer.channel_unit)
     return DepthwisePlan(layer, taps, -zero_point.whole * _sums(q), layout=layout)
 
 

@@ -15,10 +15,10 @@ from stages.dialect.dtypes import parse
 from stages.dialect.padding import NO_HALO, NO_SIDES, Halo, Sides
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed_edges
+from stages.kernels.byte_shift import SHIFT, less_shift
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES, Stored
 from stages.kernels.packing import round_up
-from stages.kernels.rebase import SHIFT, less_shift
 from stages.kernels.signature import BLOCK
 from stages.kernels.signature_traits import Form
 from stages.nodes import Expr, TensorType, Var
@@ -39,17 +39,19 @@ class Layout:
     stored: Stored | None = None
     """What planes hold; None for other forms."""
     halo: Halo = NO_HALO
-    block: int = BLOCK
+    channel_unit: int = BLOCK
+    """Channels of bytes and floats are padded to a multiple of this many: that of
+    `Geometry.channel_unit`."""
     images: int = 1
     """Images of a batch; more than one only as bytes or floats."""
     packed_rows: int = 1
     """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
     phases: int = 1
     """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
-    rebased: bool = False
+    is_rebased: bool = False
     """Whether its bytes are signed ones, of levels less 128."""
     element: str = "float32"
-    """What floats are."""
+    """Type of the values where the form is `floats`."""
 
     @property
     def is_image(self) -> bool:
@@ -65,11 +67,11 @@ class Layout:
     def padded_channels(self) -> int:
         """Channels with padding to whole words or blocks."""
         is_whole = self.form in ("bytes", "floats")
-        return round_up(self.channels, self.block if is_whole else WORD_BITS)
+        return round_up(self.channels, self.channel_unit if is_whole else WORD_BITS)
 
     @property
     def bare(self) -> Layout:
-        """The same without what `joined` joins: layouts that are alike so can be one."""
+        """The layout without what `joined` joins; two whose bare ones are equal can be one."""
         return replace(self, halo=replace(self.halo, sides=NO_SIDES), stored=None)
 
     def joined(self, other: Layout) -> Layout:
@@ -90,8 +92,8 @@ class Layout:
         size = self.halo.sides.around(self.height, self.width)
         if self.stored is not None:
             return packed_edges.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
-        is_table = self.form in ("tables", "balanced_tables")
-        channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.packed_rows)
+        is_lut = self.form in ("tables", "balanced_tables")
+        channels = self.padded_channels * (ENTRIES // GROUP if is_lut else self.packed_rows)
         size = (size[0] // self.packed_rows, size[1])
         return (self.images, *size, channels) if self.images > 1 else (*size, channels)
 
@@ -130,7 +132,7 @@ def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
 
     Floats lie as they are, but for channels that fill up words, and pixels that fill up tiles.
     """
-    if layout.rebased:
+    if layout.is_rebased:
         value = builder.emit(less_shift(value), "less")
     if len(shape_of(value.ty)) == 2 and layout.form != "floats":
         shape = (layout.images, layout.height, layout.width, layout.channels)
@@ -152,7 +154,7 @@ def load(builder: FunctionBuilder, stored: Var, layout: Layout) -> Any:
     value = builder.emit(
         packed_edges.from_bytes(stored, **place, dtype=f"uint{layout.bits}"), "data"
     )
-    return builder.emit(less_shift(value), "levels") if layout.rebased else value
+    return builder.emit(less_shift(value), "levels") if layout.is_rebased else value
 
 
 def _stored(value: Expr, layout: Layout) -> Any:
@@ -174,7 +176,7 @@ def _stored(value: Expr, layout: Layout) -> Any:
         return packed_edges.to_tables(value, halo=sides, bits=layout.bits, balanced=balanced)
     return packed_edges.to_bytes(
         value,
-        halo=Halo(sides, layout.halo.level ^ (SHIFT * layout.rebased)),
+        halo=Halo(sides, layout.halo.level ^ (SHIFT * layout.is_rebased)),
         channels=layout.padded_channels,
         packed_rows=layout.packed_rows,
         phases=layout.phases,

@@ -48,13 +48,13 @@ class LayoutRequests:
     can_pad: bool = True
     """Whether the composite that gives it can write it padded for a reader that pads it."""
     layouts: list[Layout] = field(default_factory=list)
-    """As data of layers that want just these."""
+    """Layouts in which layers want the result as their data."""
     pads: list[tuple[Any, Any]] = field(default_factory=list)
-    """By paddings: their variables in `main`, and the calls inside their composites."""
+    """Paddings that read it: their variables in `main`, and the calls inside their composites."""
     is_added: bool = False
-    """Position by position, inside a layout if there is one."""
+    """Whether something adds it, position by position, inside a layout if there is one."""
     is_read: bool = False
-    """As the user sees it."""
+    """Whether something reads it as the user sees it."""
 
     def note(self, variable: Var, reader: Caller, plan: Plan | None) -> None:
         """Note that a composite, whose layer has a plan if it has one, reads the result."""
@@ -78,7 +78,7 @@ class LayoutRequests:
         return min(images, key=lambda layout: layout.form != "bytes", default=None)
 
     @property
-    def as_user(self) -> bool:
+    def is_stored_as_user(self) -> bool:
         """Whether some reader finds it in no layout."""
         is_found = self.inside is not None if self.is_added else bool(self.layouts or self.pads)
         return self.is_read or not is_found
@@ -86,7 +86,7 @@ class LayoutRequests:
 
 @dataclass(frozen=True)
 class Edges:
-    """How every edge lies."""
+    """The solver's answer: plans of layers, and how each result is written."""
 
     plans: Plans
     requests: Mapping[Var, LayoutRequests]
@@ -103,7 +103,7 @@ def solve(graph: Graph, chosen: Mapping[Var, LinearPlan], hardware: Hardware) ->
     plans = _joined(plans)
     candidates = can_be_rebased(plans)
     tried = _requests(graph, rebased(plans, candidates))
-    kept = {data for data in candidates if data in tried and not tried[data].as_user}
+    kept = {data for data in candidates if data in tried and not tried[data].is_stored_as_user}
     plans = rebased(plans, kept)
     requests = _requests(graph, plans)
     _pool_planes(graph, requests)
@@ -134,7 +134,7 @@ def _shares(plan: Plan) -> bool:
     Floats lie as they are where no halo is wanted, and a tile of all pixels is chosen for the halo
     that its own window has.
     """
-    if plan.layer.of_levels or not isinstance(plan, LinearPlan):
+    if plan.layer.is_of_levels or not isinstance(plan, LinearPlan):
         return True
     return not plan.kernel.is_float and not plan.kernel.covers_layer
 
@@ -161,10 +161,10 @@ def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is an image."""
     found = {
-        variable: LayoutRequests(can_pad=not caller.of_levels)
+        variable: LayoutRequests(can_pad=not caller.is_of_levels)
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
-        and (caller.of_levels or _writes_layouts(caller, plans))
+        and (caller.is_of_levels or _writes_layouts(caller, plans))
     }
     for binding in graph.bindings:
         reader, plan = graph.callers.get(binding.var), plans.get(binding.var)
@@ -174,12 +174,12 @@ def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
             else:
                 found[variable].note(variable, reader, plan)
     for variable, requests in found.items():
-        of_levels, wanted = graph.producers[variable].of_levels, requests.layouts
+        of_levels, wanted = graph.producers[variable].is_of_levels, requests.layouts
         if of_levels and requests.is_added and all(one.form != "bytes" for one in wanted):
             wanted.append(layout_of(variable, "bytes"))
         wanted.sort(key=lambda one: FORMS.index(one.form))
         is_pool = not of_levels and variable not in plans
-        if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
+        if is_pool and (requests.is_stored_as_user or requests.pads or len(wanted) > 1):
             found[variable] = LayoutRequests(is_read=True)  # a pool writes one result
     return found
 
@@ -196,12 +196,12 @@ def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     rebased."""
     if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
         return None
-    if plan.layer.of_levels:
+    if plan.layer.is_of_levels:
         return plan.layout
     layout, given = plan.layout, plan.layer.actual.values()
     is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = layout.padded_channels == layout.channels and layout.packed_rows == 1
-    is_own = any(layout.halo.sides) or layout.phases > 1 or layout.rebased
+    is_own = any(layout.halo.sides) or layout.phases > 1 or layout.is_rebased
     is_only = sum(variable.same_as(argument) for argument in given) == 1
     return layout if is_bytes and is_whole and is_own and is_only else None
 
@@ -209,7 +209,7 @@ def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
 def _is_added(variable: Var, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
     """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
     what it computes, position by position, or the like."""
-    if reader.of_levels:
+    if reader.is_of_levels:
         return "float" not in dtype_of(variable.ty)
     if not isinstance(plan, LinearPlan) or dtype_of(variable.ty) != "uint8":
         return False
@@ -247,7 +247,7 @@ def _pool_planes(graph: Graph, requests: dict[Var, LayoutRequests]) -> None:
 def _pool_of_levels(caller: Caller) -> Any:
     """The operator of a composite of levels that is a small maximum pool and nothing else."""
     calls = calls_in(caller.function)
-    if not caller.of_levels or len(calls) != 1 or not is_op(calls[0], names.QNN_MAX_POOL2D):
+    if not caller.is_of_levels or len(calls) != 1 or not is_op(calls[0], names.QNN_MAX_POOL2D):
         return None
     kernel = attributes(calls[0])["kernel"]
     return calls[0] if kernel[0] * kernel[1] <= MOST_TAPS else None

@@ -26,7 +26,7 @@ from stages.kernels.kernel_candidates import KernelCandidate, from_table
 from stages.kernels.packing_choices import packed_as, packing_text
 from stages.kernels.problems import FLOAT_PROBLEMS, Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, weight_limit_of
-from stages.kernels.workloads import Subject, Workload, pick, products_problem
+from stages.kernels.workloads import LayerKernels, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.nodes import Call, Var
 from stages.options import LegalizeOptions
@@ -48,12 +48,14 @@ def choose(
     layers = layers_of(graph, options)
     polyphase = polyphase_data(graph, layers, candidates)
     return {
-        variable: _planned(layer, subject_of(layer, candidates, polyphase), choices)
+        variable: _planned(layer, kernels_of(layer, candidates, polyphase), choices)
         for variable, layer in layers.items()
     }
 
 
-def subjects(graph: Graph, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
+def kernels_by_layer(
+    graph: Graph, options: LegalizeOptions, candidates: Table
+) -> dict[str, LayerKernels]:
     """Layer → what there is to choose for it, as its data lie.
 
     Layers that legalizing has given to kernels of stored bits are not among them: for these it has
@@ -62,7 +64,7 @@ def subjects(graph: Graph, options: LegalizeOptions, candidates: Table) -> dict[
     layers = layers_of(graph, options)
     polyphase = polyphase_data(graph, layers, candidates)
     return {
-        one.name: subject_of(one, candidates, polyphase)
+        one.name: kernels_of(one, candidates, polyphase)
         for one in layers.values()
         if str(one.call.op.name) not in names.BIT_LINEAR
     }
@@ -90,11 +92,11 @@ def _gains(readers: Sequence[Layer | None], candidates: Table) -> bool:
     for layer in readers:
         if layer is None or not _is_strided(layer.call):
             return False
-        subject = subject_of(layer, candidates)
-        if (geometry := subject.workload.geometry.as_polyphase) is None:
+        layer_kernels = kernels_of(layer, candidates)
+        if (geometry := layer_kernels.workload.geometry.as_polyphase) is None:
             return False
-        mine += _least(subject)
-        other += _least(_laid(subject, geometry))
+        mine += _least(layer_kernels)
+        other += _least(_laid(layer_kernels, geometry))
     return other < POLYPHASE_GAIN * mine
 
 
@@ -105,7 +107,7 @@ def _is_strided(call: Call) -> bool:
     return is_bytes and strides == (PHASES, PHASES)
 
 
-def subject_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ()) -> Subject:
+def kernels_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ()) -> LayerKernels:
     """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
     call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
@@ -117,22 +119,22 @@ def subject_of(layer: Layer, candidates: Table, polyphase: Collection[Var] = ())
         width,
         batch * height,
         strides,
-        unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
+        channel_unit=1 if is_batched(call) or is_float_product(call) else layer.channel_unit,
         images=batch,
-        in_blocks=layer.of_levels or is_float_product(call),
+        in_blocks=layer.is_of_levels or is_float_product(call),
         groups=groups_of(count, (channels, outputs)),
         has_matrices=is_batched(call),
         is_unpadded=is_batched(call) and not is_float_product(call),
     )
     problem, fitting = _candidates_of(layer, geometry, candidates)
-    subject = Subject((Workload(problem, geometry, outputs),), tuple(fitting))
+    layer_kernels = LayerKernels((Workload(problem, geometry, outputs),), tuple(fitting))
     if is_float_product(call) or str(call.op.name) in names.BIT_LINEAR:
-        return subject
+        return layer_kernels
     if is_batched(call):
-        return min((subject, *_padded(subject)), key=_least)
+        return min((layer_kernels, *_padded(layer_kernels)), key=_least)
     if layer.data in polyphase:
-        return _laid(subject, replace(geometry, phases=PHASES))
-    return _cheapest(subject) if layer.lies_freely else subject
+        return _laid(layer_kernels, replace(geometry, phases=PHASES))
+    return _cheapest(layer_kernels) if layer.lies_freely else layer_kernels
 
 
 def _candidates_of(
@@ -154,16 +156,16 @@ def _candidates_of(
     return problem, _of_algorithm(layer, geometry, of_bytes)
 
 
-def _padded(subject: Subject) -> list[Subject]:
+def _padded(layer_kernels: LayerKernels) -> list[LayerKernels]:
     """The same with pixels padded to the steps of kernels that are longer than words.
 
     Where weights are computed, pixels of bytes lie as they are given: what fills up their last word
     is the next pixel's, and multiplied with weights of 0.
     """
-    geometry = replace(subject.workload.geometry, is_unpadded=False)
-    longer = [o.signature for o in subject.candidates if o.signature.step > 1]
+    geometry = replace(layer_kernels.workload.geometry, is_unpadded=False)
+    longer = [o.signature for o in layer_kernels.candidates if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
-    return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
+    return [_laid(layer_kernels, replace(geometry, channel_unit=unit)) for unit in units]
 
 
 def _of_algorithm(
@@ -197,33 +199,35 @@ def _of_packing(
     return found
 
 
-def _cheapest(subject: Subject) -> Subject:
+def _cheapest(layer_kernels: LayerKernels) -> LayerKernels:
     """The same with rows of its data packed, or its pixels close together, if that is predicted to
     be cheaper."""
-    mine = subject.workload.geometry
-    others = [_laid(subject, g) for g in (mine.as_row_packed, mine.as_unpadded) if g is not None]
-    return min((subject, *others), key=_least)
+    mine = layer_kernels.workload.geometry
+    others = [
+        _laid(layer_kernels, g) for g in (mine.as_row_packed, mine.as_unpadded) if g is not None
+    ]
+    return min((layer_kernels, *others), key=_least)
 
 
-def _laid(subject: Subject, geometry: Geometry) -> Subject:
+def _laid(layer_kernels: LayerKernels, geometry: Geometry) -> LayerKernels:
     """The same with data that lie otherwise."""
-    return replace(subject, workloads=(replace(subject.workload, geometry=geometry),))
+    return replace(layer_kernels, workloads=(replace(layer_kernels.workload, geometry=geometry),))
 
 
-def _least(subject: Subject) -> float:
+def _least(layer_kernels: LayerKernels) -> float:
     """Predicted cycles of the cheapest kernel; infinitely many if there is none for such data."""
-    work = subject.workload
-    return next(map(work.cycles, subject.ranked()), inf)
+    work = layer_kernels.workload
+    return next(map(work.cycles, layer_kernels.ranked()), inf)
 
 
-def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
+def _planned(layer: Layer, layer_kernels: LayerKernels, choices: Table) -> LinearPlan:
     """What is picked for a layer, on data that lie as this kernel alone wants them."""
     picked, geometry = (
-        pick(subject.candidates, subject.workload, choices),
-        subject.workload.geometry,
+        pick(layer_kernels.candidates, layer_kernels.workload, choices),
+        layer_kernels.workload.geometry,
     )
     kernel, attrs = picked.fitted(geometry), attributes(layer.call)
-    outputs = subject.workload.outputs
+    outputs = layer_kernels.workload.outputs
     window = Window(
         kernel=layer.weights.shape[1:3],
         strides=tuple(attrs.get("strides", (1, 1))),
@@ -234,9 +238,9 @@ def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     )
     lying: dict[str, Any] = {"packed_rows": geometry.packed_rows, "phases": geometry.phases}
     if kernel.form == "bytes":
-        lying["block"] = 1 if geometry.is_unpadded else geometry.unit
+        lying["channel_unit"] = 1 if geometry.is_unpadded else geometry.channel_unit
     elif kernel.is_float:
-        lying["block"] = kernel.channels_per_word
+        lying["channel_unit"] = kernel.channels_per_word
     zero_point = attrs["data_zero_point"] if kernel.form == "bytes" else AT_ZERO
     halo = window.halo(geometry.packed_rows, geometry.phases, zero_point)
     layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)

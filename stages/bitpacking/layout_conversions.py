@@ -29,14 +29,15 @@ class Conversions:
 
     def __init__(self, graph: Graph, plans: Plans) -> None:
         self.graph, self.callers, readings = graph, graph.callers, graph.readings
-        layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.of_levels]
-        once = [plan for plan in layers if plan.layer.reads_once]
+        linear = [plan for plan in plans.values() if isinstance(plan, LinearPlan)]
+        layers = [plan for plan in linear if not plan.layer.is_of_levels]
+        once = [plan for plan in layers if plan.layer.is_data_read_once]
         data = {plan.layer.data for plan in once}
         transposes = {v: transpose_of(c.function) for v, c in self.callers.items() if v in data}
         self.transposed = {v: axes for v, axes in transposes.items() if axes and readings[v] == 1}
         """Transposes that only one layer reads, as its data → their order."""
         narrow = [plan for plan in once if plan.layout.is_narrow]
-        made = [p.layer.data for p in narrow if not self.lies_so(p.layer.data, p.layout)]
+        made = [p.layer.data for p in narrow if not self.is_stored_so(p.layer.data, p.layout)]
         origins = {self._origin(variable)[0] for variable in made}
         self.fused = {
             v
@@ -49,10 +50,10 @@ class Conversions:
         self.unread = {*self.transposed, *self.fused, *packed}
         """What nothing reads any more, since it is computed on the way."""
 
-    def lies_so(self, source: Var, layout: Layout) -> bool:
+    def is_stored_so(self, source: Var, layout: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as a layout says."""
         # What is the user's may end where it ends: kernels read some bytes further.
-        if layout.rebased or source in self.transposed:
+        if layout.is_rebased or source in self.transposed:
             return False
         is_whole = dtype_of(source.ty) == layout.dtype and layout.padded_channels == layout.channels
         return (
@@ -91,7 +92,7 @@ class Conversions:
 
 
 def to_bits(stored: Var, inner: Layout, layout: Layout) -> Any:
-    """The composite that makes planes or tables of bytes."""
+    """The composite that makes planes or LUTs of bytes."""
     builder = FunctionBuilder()
     value = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
     written = store(builder, load(builder, value, inner), layout)

@@ -12,7 +12,7 @@ from stages.bitpacking.edge_layouts import nhwc
 from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of
-from stages.graph.composites import TE, calls_in, has_own, is_batched, is_product
+from stages.graph.composites import TE, calls_in, is_batched, is_depthwise, is_product
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.kinds import Array
@@ -34,8 +34,8 @@ class Layer(Caller):
     """The binding of that operator, in the composite."""
     weights: Array
     """Levels [O, KH, KW, C / groups]; where weights are computed, any that may be."""
-    unit: int = BLOCK
-    """Bytes of its data are padded to a multiple of so many channels."""
+    channel_unit: int = BLOCK
+    """Channels of its data are padded to a multiple of this many, as bytes."""
     lies_freely: bool = False
     """Whether rows of its data can be packed, or pixels lie close together: nothing else reads
     them so, and a pass of their own makes them."""
@@ -55,7 +55,7 @@ class Layer(Caller):
         return self.actual[self.call.args[0]]
 
     @property
-    def reads_once(self) -> bool:
+    def is_data_read_once(self) -> bool:
         """Whether nothing else in the composite reads its data."""
         return self.reads(self.data) == 1
 
@@ -83,15 +83,15 @@ def layer_around(
 ) -> Layer:
     """A layer around the binding of a linear operator of a composite."""
     data = caller.actual[inner.value.args[0]]
-    is_narrow = not caller.of_levels or _is_narrow_input(graph, data)
+    is_narrow = not caller.is_of_levels or _is_narrow_input(graph, data)
     return Layer(
         caller.variable,
         caller.function,
         caller.actual,
         inner,
         weights,
-        unit=WORD_BYTES if is_narrow else BLOCK,
-        lies_freely=not caller.of_levels or (is_narrow and _is_fused(graph, data)),
+        channel_unit=WORD_BYTES if is_narrow else BLOCK,
+        lies_freely=not caller.is_of_levels or (is_narrow and _is_fused(graph, data)),
         algorithm=algorithm,
         packing=packing,
     )
@@ -110,8 +110,8 @@ def _linear_in(caller: Caller) -> Any:
 
 
 def _has_kernel(call: Call) -> bool:
-    """Whether a kernel is chosen for a linear operator: unless each channel is on its own."""
-    return is_product(call) or not has_own(call)
+    """Whether a kernel is chosen for a linear operator: unless it is depthwise."""
+    return is_product(call) or not is_depthwise(call)
 
 
 def _weights(graph: Graph, call: Call, variable: Var) -> Array:

@@ -9,14 +9,14 @@ from stages.bitpacking.call_graph import Caller, Graph
 from stages.bitpacking.composite_packer import CompositePacker
 from stages.bitpacking.edges import solve
 from stages.bitpacking.kernel_choice import choose
-from stages.bitpacking.places import Places
+from stages.bitpacking.packed_model_builder import PackedModelBuilder
 from stages.bitpacking.sums import converts_slowly
 from stages.kinds import Model, Table
 from stages.nodes import Expr, TupleGetItem, Var, VarBinding
 from stages.options import LegalizeOptions
 
 
-class PackComposites(Places):
+class PackComposites(PackedModelBuilder):
     """Calls composites anew, whose kernels and layouts are chosen before the first is written."""
 
     def __init__(
@@ -33,7 +33,7 @@ class PackComposites(Places):
         self.converts_slowly = converts_slowly(hardware)
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that are not computed on the way to a layout."""
+        """The bindings that are not computed on the way to a layout."""
         return [b for b in self.graph.bindings if b.var not in self.conversions.unread]
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
@@ -56,11 +56,11 @@ class PackComposites(Places):
     def _call(self, caller: Caller) -> None:
         """Call a composite anew, or as it was if neither it nor what it writes is packed."""
         variable, edges = caller.variable, self.edges
-        if caller.of_levels or variable in edges.plans or edges.of(variable).layouts:
+        if caller.is_of_levels or variable in edges.plans or edges.of(variable).layouts:
             packer = CompositePacker(self, caller, self.converts_slowly)
             function = packer.build()
             value = self.call(function, packer.arguments, caller.name)
-            self.written(packer.written, value)
+            self.note_results(packer.written, value)
         else:
             arguments = [self.read(argument) for argument in caller.actual.values()]
             self.mapping[variable] = self.call(caller.function, arguments, caller.name)

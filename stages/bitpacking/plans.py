@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.bias_folding import fold_bias, widened
+from stages.bitpacking.bias_folding import fold_bias, padded_to
 from stages.bitpacking.depthwise_plans import DepthwisePlan
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.linear_layers import Layer
@@ -64,10 +64,10 @@ class LinearPlan:
     @property
     def packed_weights(self) -> Array:
         """The weights as the kernel takes them."""
-        spread = widened(dense(self.layer.weights, self.groups.count), self.layout)
+        padded = padded_to(dense(self.layer.weights, self.groups.count), self.layout)
         if reads := self.groups.reads(self.signature):
-            spread = taken(spread, reads)
-        return pack_weights(self.signature, spread, self.window.transform)
+            padded = taken(padded, reads)
+        return pack_weights(self.signature, padded, self.window.transform)
 
     def corrected(self) -> tuple[Array, dict[str, Any]]:
         """The bias that `fold_bias` gives, and what the kernel does to raw sums for it.

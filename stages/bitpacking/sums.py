@@ -39,7 +39,7 @@ NONE = np.zeros(0, np.int32)
 
 
 def converts_slowly(hardware: Hardware) -> bool:
-    """Whether a processor gains by it."""
+    """Whether a core converts between integers and floats slower than it adds floats twice."""
     core = arm_core(hardware.core)
     return hardware.architecture == "aarch64" and core is not None and core.converts_slowly
 

@@ -33,7 +33,7 @@ class Window:
         return self.transform.outputs
 
     def taps(self, axis: int) -> Array:
-        """Where they lie in the image along an axis, for every position: [output, kernel]."""
+        """Where the taps of each position lie in the image along an axis: [output, kernel]."""
         first = np.arange(self.output[axis]) * self.strides[axis] - self.padding.sides[axis]
         return first[:, None] + np.arange(self.kernel[axis])
 

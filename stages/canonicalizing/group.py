@@ -21,7 +21,7 @@ class Group:
     bindings: list[VarBinding] = field(default_factory=list)
 
     @property
-    def of_levels(self) -> bool:
+    def is_of_levels(self) -> bool:
         """Whether it becomes a composite of levels."""
         return self.kind not in (TE, LINEAR)
 
@@ -79,7 +79,7 @@ def escaping(items: Sequence[Item], function: Function) -> dict[int, list[Var]]:
     for item in items:
         if isinstance(item, Group):
             found[id(item)] = variables = [v for v in item.defined if v in needed]
-            for variable in variables if item.of_levels else ():
+            for variable in variables if item.is_of_levels else ():
                 if dtype_of(variable.ty) == "int32":
                     raise AssertionError(
                         f"the accumulator {variable.name} leaves composite {item.layer}"

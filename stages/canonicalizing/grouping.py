@@ -93,7 +93,7 @@ class _Grouping:
 
     def _place(self, binding: VarBinding, group: Group) -> None:
         """Make a binding the last of a composite."""
-        widened = [] if group.of_levels else self._widenings(binding)
+        widened = [] if group.is_of_levels else self._widenings(binding)
         group.bindings += [*widened, binding]
         self.home[binding.var] = group
 
@@ -125,7 +125,7 @@ class _Grouping:
         if heavy.macs <= last.macs:
             return last
         first, end = self.items.index(heavy) + 1, self.items.index(last) + 1
-        between = [i for i in self.items[first:end] if isinstance(i, Group) and i.of_levels]
+        between = [i for i in self.items[first:end] if isinstance(i, Group) and i.is_of_levels]
         read = {self.home.get(v) for group in between for v in read_by(group)}
         sums = [v for v in last.defined if dtype_of(v.ty) == "int32"]
         stays = all(self.home.get(r) is last for v in sums for r in self.readers.get(v, ()))
@@ -169,7 +169,7 @@ class _Grouping:
     def _ending_at(self, operand: Any) -> Group | None:
         """The composite of others that gives an operand to one reader alone."""
         group = self.home.get(operand)
-        is_free = group is not None and not group.of_levels and operand not in self.returned
+        is_free = group is not None and not group.is_of_levels and operand not in self.returned
         return group if is_free and len(self.readers[operand]) == 1 else None
 
     def _is_view(self, binding: VarBinding) -> bool:
@@ -192,7 +192,7 @@ class _Grouping:
 
 
 def _is_of_levels(item: Item) -> bool:
-    return isinstance(item, Group) and item.of_levels
+    return isinstance(item, Group) and item.is_of_levels
 
 
 def _is_by_position(group: Group) -> bool:

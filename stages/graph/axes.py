@@ -11,7 +11,7 @@ Order = tuple[int, ...]
 
 
 def order_of(call: Call) -> Order:
-    """Where the axes of a transpose come from."""
+    """The order of a transpose: for each axis of the result, the one of the source."""
     rank = len(call.args[0].ty.shape)
     axes = call.attrs.axes
     if axes is None:

@@ -20,22 +20,23 @@ from stages.nodes import Call, Expr, Function
 TE = "plain"
 """The attribute `composite` of a TE composite's function, compiled from tensor expressions."""
 LINEAR = "products"
-"""That of a function whose sums a micro-kernel of 8-bit products computes."""
+"""The attribute `composite` of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
-"""That of a function around a depthwise convolution whose taps lie side by side."""
+"""The attribute `composite` of a function around a depthwise convolution of a pre-quantized model,
+whose taps lie side by side."""
 IMAGES = "pictures"
-"""That of a function that writes images of few channels, a word for every pixel."""
+"""The attribute `composite` of a function that writes images of few channels, a word a pixel."""
 TILES = "tiles"
-"""That of a function that transforms images for Winograd's products."""
+"""The attribute `composite` of a function that transforms images for Winograd's products."""
 MATRICES = "matrices"
-"""That of a function that packs weights which are computed."""
+"""The attribute `composite` of a function that packs weights which are computed."""
 
 POOL_KINDS = {names.QNN_MAX_POOL2D: "max", names.QNN_SUM_POOL2D: "sum"}
 """Operators that pool integers, and what they make of a window."""
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
-"""Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,
-which are instructions in a row."""
+"""A maximum pool of bytes has a kernel if it has at least so many channels, which are compared at
+once, and at most so many taps, which are instructions in a row."""
 
 
 def calls_in(function: Function) -> list[Any]:
@@ -84,8 +85,8 @@ def is_of_levels(function: Function) -> bool:
     return str(function.attrs["composite"]) not in (TE, LINEAR)
 
 
-def has_own(call: Call) -> bool:
-    """Whether every output channel of a convolution has a single channel of the input."""
+def is_depthwise(call: Call) -> bool:
+    """Whether a convolution is depthwise: each output channel reads one channel of the input."""
     return attributes(call).get("groups", 1) > 1 and shape_of(call.args[1].ty)[-1] == 1
 
 
@@ -121,14 +122,14 @@ def is_product(call: Expr) -> bool:
 
 
 def has_kernel_form(call: Expr) -> TypeGuard[Call]:
-    """No dilation, no channels on their own; activations of at most 8 bits.
+    """Whether a linear layer is neither dilated nor depthwise, with activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
     if not is_linear(call):
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
-    is_simple = not has_own(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]
+    is_simple = not is_depthwise(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]
     if not is_simple or attrs.get("dtype", "int32") != "int32":
         return False
     if data == "int8":

@@ -5,7 +5,7 @@ choose from, and tuning measures them. All three ask here.
 
 A layer's encodings and shape decide nearly all of it. Layers between simulated quantizers are
 marked `of_levels`: composites around them store their sums nowhere, write levels as readers want
-them, and have a kernel for channels on their own. All others have TE kernels where no micro-kernel
+them, and have a kernel for depthwise convolutions. All others have TE kernels where no micro-kernel
 fits.
 """
 
@@ -18,7 +18,7 @@ from stages.dialect.calls import attributes, is_op, operand_levels, shape_of
 from stages.dialect.levels import Levels
 from stages.dialect.names import LEVEL_LINEAR
 from stages.dialect.padding import Padding
-from stages.graph.composites import has_kernel_form, has_own, is_linear
+from stages.graph.composites import has_kernel_form, is_depthwise, is_linear
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.kernels.packed_depthwise import MAX_TAPS
 from stages.kernels.packing import round_up
@@ -28,14 +28,14 @@ from stages.kernels.widened_windows import widened
 from stages.kinds import Array
 from stages.nodes import Call, Expr
 
-Form = Literal["taps", "bytes", "spread", "loops"]
-"""How a layer is computed that is not on stored bits: every channel on its own, by taps side by
-side; unsigned bytes by signed ones, or by two of these; the same, with zeros between channels that
-are on their own; or in loops."""
+Form = Literal["taps", "bytes", "zero_filled", "loops"]
+"""How a layer is computed that is not on stored bits. `taps`: a depthwise one, by taps side by
+side. `bytes`: unsigned bytes by signed ones, or by two of these. `zero_filled`: a depthwise one on
+bytes, as if every channel read all, with zeros as weights. `loops`: in plain loops."""
 
 MAX_PLANES = 3
 """Kernels of stored bits exist for up to three of each operand."""
-ON_ITS_OWN = "it multiplies every channel on its own"
+IS_DEPTHWISE = "it is a depthwise convolution"
 
 
 def is_level_layer(expr: Expr) -> bool:
@@ -51,7 +51,7 @@ def form_of(call: Call, weight: Array | None) -> Form | None:
     if is_level_layer(call):
         if takes_depthwise(call, weight):
             return "taps"
-        return "spread" if has_own(call) else "bytes"
+        return "zero_filled" if is_depthwise(call) else "bytes"
     if takes_products(call, weight):
         return "bytes"
     is_whole = all(levels.zero_point.is_whole for levels in operand_levels(call))
@@ -85,8 +85,8 @@ def obstacle_to_bits(call: Call, weight: Array | None) -> str | None:
     """Why a linear layer cannot be computed on its stored bits, or None."""
     if not is_linear(call) or weight is None:
         return "its weights are computed"
-    if has_own(call):
-        return ON_ITS_OWN
+    if is_depthwise(call):
+        return IS_DEPTHWISE
     data, stored = operand_levels(call)
     if found := bits_obstacle(data, stored, attributes(call).get("groups", 1)):
         return found
@@ -119,18 +119,18 @@ def bits_obstacle(data: Levels, stored: Levels, groups: int) -> str | None:
 
 def takes_depthwise(call: Call, weight: Array | None) -> bool:
     """Whether a convolution of levels, whose weights [C, KH, KW, 1] are numerators or have them, is
-    one of every channel on its own that a kernel with taps side by side computes.
+    a depthwise one that a kernel with taps side by side computes.
 
     What surrounds the image must have a level.
     """
     if weight is None or not is_op(call, names.QNN_CONV2D):
         return False
     attrs, groups = attributes(call), attributes(call).get("groups", 1)
-    is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
+    is_one_to_one = groups == weight.shape[0] > 1 and weight.shape[3] == 1
     levels = Levels.of_type("uint8", attrs["data_zero_point"])
     is_level = levels.has_zero and not Padding.of(attrs).numerator
     is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
-    return is_own and is_level and is_small and fits_bytes(call, weight)
+    return is_one_to_one and is_level and is_small and fits_bytes(call, weight)
 
 
 def takes_products(call: Call, weight: Array | None) -> bool:

@@ -44,7 +44,7 @@ class PassRow:
 
     @property
     def name(self) -> str:
-        """That of the class: verb and object."""
+        """The name of the class, which is verb and object."""
         made = self.make.func if isinstance(self.make, partial) else self.make
         return str(getattr(made, "__name__", made))
 
@@ -66,7 +66,7 @@ class Applied:
 
     @property
     def name(self) -> str:
-        """That of the pass."""
+        """The name of the pass."""
         return self.row.name
 
 

@@ -31,7 +31,7 @@ REDUCTIONS = {
 
 
 def simplify(model: Model) -> Model:
-    """The same model with fewer operators; layer names stay."""
+    """Give an equal model of fewer operators; layer names stay."""
     return SimplifyGraph(model).run()
 
 
@@ -49,7 +49,7 @@ class SimplifyGraph(Pass):
         """Old variable that is a split → the new tensor that is split, and the call."""
 
     def bindings(self) -> Sequence[VarBinding]:
-        """Those that outputs depend on."""
+        """The bindings that outputs depend on."""
         return needed_bindings(self.main)
 
     def rewrite(self, binding: VarBinding) -> Expr | None:

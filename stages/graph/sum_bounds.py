@@ -14,7 +14,7 @@ SumBounds = tuple[Array, Array]
 
 
 def bounds_of_sums(weights: Array, ends: tuple[int, ...]) -> SumBounds:
-    """Of weights [O, ...] times any of the numbers between the `ends`; all are numerators."""
+    """Bounds of sums of weights [O, ...] times numbers between the `ends`; all are numerators."""
     wide = weights.reshape(len(weights), -1).astype(np.int64)
     above, below = wide.clip(min=0).sum(1), wide.clip(max=0).sum(1)
     least, largest = min(ends), max(ends)
@@ -22,7 +22,7 @@ def bounds_of_sums(weights: Array, ends: tuple[int, ...]) -> SumBounds:
 
 
 def bounds_of_layer(call: Call, weights: Array) -> SumBounds:
-    """Of a linear operator with these stored weights, whatever its data's type can hold."""
+    """Bounds of a linear operator's sums with these stored weights, for any data of its type."""
     data, stored = operand_levels(call)
     ends = (*data.numerators, Padding.of(attributes(call)).numerator)
     return bounds_of_sums(stored.zero_point.numerators(weights), ends)

@@ -18,7 +18,7 @@ MATRIX_ROWS = 2
 
 @dataclass(frozen=True)
 class Dots(MultiplyAccumulate):
-    """Bytes, which one instruction multiplies, or that are widened on the way to it.
+    """Unsigned bytes by signed ones, which one instruction multiplies, at once or widened before.
 
     A register of a pixel may hold several `words`, by one of which at a time what multiplies by a
     lane of it multiplies (Arm). Where there is a `code`, it says how weights are stored, 64 at a
@@ -32,17 +32,17 @@ class Dots(MultiplyAccumulate):
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}{step_name(self.words)}{code_suffix(self.code)}"
 
 
@@ -58,27 +58,27 @@ class Signed(MultiplyAccumulate):
 
     @property
     def activation_bits(self) -> int:
-        """Levels of fewer bits are signed bytes as they are."""
+        """Bits of the levels; those of fewer than 8 are signed bytes as they are."""
         return self.level_bits
 
     @property
     def offset(self) -> int:
-        """What makes all levels of 8 bits signed bytes."""
+        """What is taken off levels of 8 bits, so that they are signed bytes; 0 for fewer bits."""
         return BYTE_LIMIT if self.level_bits == BYTE_BITS else 0
 
     @property
     def kernel_offset(self) -> int:
-        """Nothing of what is rebased."""
+        """`offset`, or 0 where activations are stored less it."""
         return 0 if self.rebased else self.offset
 
     @property
     def levels(self) -> str:
-        """How the method's name in the grammar says how many bits levels have."""
+        """How names of kernels say that levels have fewer bits than a byte, else nothing."""
         return f"_a{self.level_bits}" if self.level_bits < BYTE_BITS else ""
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
 
@@ -90,12 +90,12 @@ class SignedDots(Signed):
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"sdot{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -108,22 +108,22 @@ class BytePairs(Signed):
 
     @property
     def weight_limit(self) -> int:
-        """Two products of -128 and -128 would not fit."""
+        """The largest magnitude of a weight; two products of -128 and -128 do not fit 16 bits."""
         return BYTE_LIMIT - 1
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
     def loads_ahead(self) -> bool:
-        """Where a register holds several words."""
+        """Whether it loads a step ahead: it does where a register holds several words."""
         return self.words > 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"pairs{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -138,34 +138,35 @@ class MatrixDots(MultiplyAccumulate):
 
     @property
     def pixels(self) -> int:
-        """Rows of a matrix."""
+        """Pixels that one instruction multiplies: rows of a matrix."""
         return MATRIX_ROWS
 
     @property
     def step(self) -> int:
-        """As many words as are loaded of each pixel."""
+        """Words that are loaded of each pixel at a time."""
         return self.words
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"matrix{self.group}{step_name(self.words)}"
 
 
 @dataclass(frozen=True)
 class SignedMatrixDots(Signed):
-    """The same of signed bytes."""
+    """Signed bytes of two pixels by those of two output channels, which one instruction multiplies
+    as matrices (Arm)."""
 
     kind: Literal["signed_matrix_dots"] = "signed_matrix_dots"
 
     @property
     def pixels(self) -> int:
-        """Rows of a matrix."""
+        """Pixels that one instruction multiplies: rows of a matrix."""
         return MATRIX_ROWS
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"smatrix{self.group}{self.levels}{step_name(self.words)}{_rebased(self)}"
 
 
@@ -179,12 +180,12 @@ class PairedDots(MultiplyAccumulate):
 
     @property
     def weight_limit(self) -> int:
-        """Two products with larger weights would not fit."""
+        """The largest magnitude of a weight; two products with larger ones do not fit 16 bits."""
         return self.limit
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}_w{self.limit}"
 
 
@@ -200,22 +201,22 @@ class NarrowDots(MultiplyAccumulate):
 
     @property
     def bits(self) -> int:
-        """8 or 16."""
+        """Width of the lanes that products are added up in, 8 or 16."""
         return self.lane_bits
 
     @property
     def activation_bits(self) -> int:
-        """How soon lanes are full depends on these."""
+        """Bits of a level; lanes fill up sooner with more of them."""
         return self.level_bits
 
     @property
     def weight_limit(self) -> int:
-        """And on these."""
+        """The largest weight; lanes fill up sooner with larger ones."""
         return self.limit
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"narrow{self.lane_bits}_a{self.level_bits}_w{self.limit}"
 
 

@@ -69,13 +69,13 @@ def dense(weight: Array, groups: int) -> Array:
 
 
 def taken(weight: Array, reads: Sequence[int]) -> Array:
-    """Of weights [O, KH, KW, C] those of the channels that each output channel reads."""
+    """The weights, of [O, KH, KW, C], of the channels that each output channel reads."""
     places = _places(weight.shape[0], reads, weight.shape[3])
     return np.take_along_axis(weight, places, axis=3)
 
 
 def put_back(weight: Array, reads: Sequence[int], channels: int) -> Array:
-    """Undo `taken`, with zeros elsewhere."""
+    """Weights [O, KH, KW, C] that `taken` was called with, where the others were zeros."""
     result = np.zeros((*weight.shape[:3], channels), weight.dtype)
     np.put_along_axis(result, _places(weight.shape[0], reads, channels), weight, axis=3)
     return result

@@ -48,7 +48,7 @@ def couple(words: Array) -> Array:
 
 
 def uncouple(words: Array) -> Array:
-    """Undo `couple`."""
+    """Words of weight planes that `couple` was called with."""
     *head, count, channels, size = words.shape
     lanes = REGISTER // size
     both = words.reshape(*head, count // COUPLE, channels // lanes, COUPLE, lanes, size)

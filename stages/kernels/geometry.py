@@ -31,17 +31,17 @@ class Geometry:
     window: tuple[int, int]
     channels: int
     output_width: int
-    height: int = 1
+    output_rows: int = 1
     """Rows of the output, those of all images of a batch."""
     strides: tuple[int, int] = (1, 1)
-    unit: int = BLOCK
-    """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
-    to words, whatever else is."""
+    channel_unit: int = BLOCK
+    """Channels of bytes are padded to a multiple of this many: those of a block for levels, of a
+    word for other bytes and for levels of a narrow graph input (`Layer.channel_unit`)."""
     images: int = 1
     """Images of a batch."""
     packed_rows: int = 1
     """Rows of the input that lie one behind the other, as channels of one; window, strides and
-    height count these."""
+    `output_rows` count these."""
     phases: int = 1
     """Phases of a polyphase layout: input rows of equal number modulo so many lie together."""
     is_unpadded: bool = False
@@ -55,24 +55,24 @@ class Geometry:
 
     @property
     def as_unpadded(self) -> Geometry | None:
-        """The same layer on an image of few channels whose pixels lie close together.
+        """This layer on an image of few channels whose pixels lie close together.
 
         None where padding adds nothing to a row of a window.
         """
-        if self.unit != WORD_BYTES or self.channels >= WORD_BYTES or self.is_grouped:
+        if self.channel_unit != WORD_BYTES or self.channels >= WORD_BYTES or self.is_grouped:
             return None
         geometry = replace(self, is_unpadded=True)
         return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
 
     @property
     def as_row_packed(self) -> Geometry | None:
-        """The same layer on an image of few channels whose rows are packed by two (space to depth).
+        """This layer on an image of few channels whose rows are packed by two (space to depth).
 
         Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
         window may begin within two rows.
         """
         (height, width), (down, right) = self.window, self.strides
-        if self.unit != WORD_BYTES or self.channels > WORD_BYTES or self.is_grouped:
+        if self.channel_unit != WORD_BYTES or self.channels > WORD_BYTES or self.is_grouped:
             return None
         if height < PACKED_ROWS or down % PACKED_ROWS:
             return None
@@ -85,7 +85,7 @@ class Geometry:
 
     @property
     def as_polyphase(self) -> Geometry | None:
-        """The same layer on an image in polyphase layout, of as many phases as windows move by.
+        """This layer on an image in polyphase layout, of as many phases as windows move by.
 
         The rows of a window's next position then follow those of this one, so that no positions
         between two rows of the output are computed in vain. None where windows do not move alike
@@ -103,7 +103,8 @@ class Geometry:
         return self.groups.count > 1
 
     def rows_for(self, signature: KernelSignature) -> tuple[int, int]:
-        """Rows of the window and words of each, for a kernel, as `kernels.packed.rows_of`."""
+        """Rows of the window and words of each, for a kernel: those that
+        `stages.kernels.packed_conv2d.rows_of` makes of packed weights."""
         if reads := self.groups.reads(signature):
             height, width = self.window
             return height * width, reads[0] // signature.channels_per_word
@@ -112,7 +113,7 @@ class Geometry:
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
-        unit = 1 if self.is_unpadded else max(self.unit, channels_per_word)
+        unit = 1 if self.is_unpadded else max(self.channel_unit, channels_per_word)
         pixel = self.packed_rows * -(-self.channels // unit) * unit
         return -(-self.window[1] * pixel // channels_per_word)
 
@@ -123,7 +124,7 @@ class Geometry:
 
     def widened(self, signature: KernelSignature) -> Widened:
         """What the windows of a tile become where they are widened."""
-        unit = 1 if self.is_unpadded else self.unit
+        unit = 1 if self.is_unpadded else self.channel_unit
         pixel = self.packed_rows * -(-self.channels // unit) * unit
         return widened(signature.rows, self.window, self.strides[1], pixel, signature.row_unit)
 
@@ -145,7 +146,7 @@ class Geometry:
             return False
         if signature.is_widened and not self.widened(signature).stays_near:
             return False
-        step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
+        step, as_words = signature.step, replace(self, channel_unit=signature.channels_per_word)
         rows = {self.rows_for(signature)[1]}
         if self.has_matrices or not signature.is_widened:
             rows |= {one.row_words(signature.channels_per_word) for one in (self, as_words)}
@@ -168,20 +169,20 @@ class Geometry:
         """
         by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
         if spans_rows and not self.has_matrices:
-            by_rows = tile_count(self.height * self.output_width, rows) / self.height
+            by_rows = tile_count(self.output_rows * self.output_width, rows) / self.output_rows
         if rows > self._positions:
             return by_rows
-        return min(by_rows, tile_count(self._positions, rows) / self.height)
+        return min(by_rows, tile_count(self._positions, rows) / self.output_rows)
 
-    def squares(self, transform: Transform) -> int:
-        """Tiles of one of Winograd's, of all images."""
-        output = self.height // self.images, self.output_width
+    def winograd_tiles(self, transform: Transform) -> int:
+        """Tiles of the output of all images, as one of Winograd's transforms divides these."""
+        output = self.output_rows // self.images, self.output_width
         return self.images * transform.tiles_in(output)
 
     def transforms(self, signature: KernelSignature) -> list[Transform]:
-        """Those of Winograd's that give a kernel of transformed products enough tiles."""
+        """The transforms of Winograd's that give a kernel of transformed products enough tiles."""
         found = transforms_of(self.strides)
-        return [one for one in found if signature.rows <= self.squares(one)]
+        return [one for one in found if signature.rows <= self.winograd_tiles(one)]
 
     @property
     def _positions(self) -> int:
@@ -191,7 +192,7 @@ class Geometry:
         if self.has_matrices or not joinable:
             return 0
         pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
-        return (self.height - 1) * -(-pitch // self.phases) + self.output_width
+        return (self.output_rows - 1) * -(-pitch // self.phases) + self.output_width
 
 
 def are_joinable(

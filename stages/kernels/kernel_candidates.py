@@ -22,9 +22,10 @@ OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
 WORTH = 1.1
 """What Winograd's products of floats are charged more, for weights up to four times as large."""
-Method = Algorithm | Literal["macf32", "macbf16", "macf16"]
-"""What layers of levels may choose, or multiplication of floats."""
-_ALGORITHMS: dict[Family, Method] = {
+KernelAlgorithm = Algorithm | Literal["macf32", "macbf16", "macf16"]
+"""What a kernel's algorithm may be: one that recipes choose for layers of integers, or products of
+floats."""
+_ALGORITHMS: dict[Family, KernelAlgorithm] = {
     "popcount": "bitserial",
     "lookup": "lookup",
     "mac8": "mac8",
@@ -41,7 +42,7 @@ class KernelCandidate:
 
     signature: KernelSignature
     word_cycles: float
-    """One word of the window, for the whole tile."""
+    """Cycles of one word of the window, for the whole tile."""
     flush_cycles: float
     """Flushing all counters of the tile into the sums once in every pass."""
     row_cycles: float = 0.0
@@ -66,13 +67,13 @@ class KernelCandidate:
     """What transforming 32 channels of a tile of sums takes, by each."""
 
     @property
-    def algorithm(self) -> Method:
+    def algorithm(self) -> KernelAlgorithm:
         """The algorithm it belongs to."""
         return "winograd" if self.signature.is_transformed else _ALGORITHMS[self.signature.family]
 
     @property
     def cycles_per_mac(self) -> float:
-        """In the limit of long windows; of a convolution's own, without transforms."""
+        """Cycles per product of the layer, in the limit of long windows, without transforms."""
         period = self.signature.flush_period
         tile: float = (
             self.signature.rows * self.signature.channels * self.signature.channels_per_word
@@ -81,7 +82,7 @@ class KernelCandidate:
         return (self.word_cycles + (self.flush_cycles / period if period else 0)) / tile
 
     def layer(self, geometry: Geometry, outputs: int) -> float:
-        """A whole layer of so many channels of the output."""
+        """Cycles of a whole layer of so many output channels."""
         blocks: float = -(-outputs // BLOCK)
         if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
@@ -89,7 +90,7 @@ class KernelCandidate:
             fitting = self._transforms(geometry, outputs)
             return min((self._transformed(geometry, outputs, one) for one in fitting), default=inf)
         words = prod(geometry.rows_for(self.signature))
-        return self.cycles(geometry) * geometry.height * blocks + self._read(words) * blocks
+        return self.cycles(geometry) * geometry.output_rows * blocks + self._read(words) * blocks
 
     def transform(self, geometry: Geometry, outputs: int) -> Transform:
         """The cheapest of Winograd's for a layer that the kernel's tile fits."""
@@ -108,17 +109,17 @@ class KernelCandidate:
     def _transformed(self, geometry: Geometry, outputs: int, transform: Transform) -> float:
         """A layer of transformed products: its pixels once, then block by block."""
         each = self.data_transform_cycles[TRANSFORMS.index(transform)]
-        before = geometry.squares(transform) * geometry.channels / BLOCK * each
+        before = geometry.winograd_tiles(transform) * geometry.channels / BLOCK * each
         blocks = -(-outputs // BLOCK)
         total = self._block(geometry, transform) * blocks + before
         total += self._read(self._words(geometry, transform)) * blocks
-        pixels = 2 * geometry.squares(transform) * transform.products * geometry.channels
+        pixels = 2 * geometry.winograd_tiles(transform) * transform.products * geometry.channels
         if pixels > self.l1_bytes:  # written once, and read once a block
             total += (1 + blocks) * pixels / LINE * self.l2_line_cycles
         return total * WORTH if self.signature.is_float else total
 
     def cycles(self, geometry: Geometry) -> float:
-        """One output row and block of channels, on average."""
+        """Cycles of one output row and one block of channels, on average."""
         signature = self.signature
         rows, row_words = geometry.rows_for(signature)
         flush = flush_for(signature, rows, row_words)
@@ -129,7 +130,7 @@ class KernelCandidate:
         lines = self._far_bytes(geometry) / LINE
         words = rows * row_words
         products = tiles * (words * self.word_cycles + rows * self.row_cycles)
-        streaming = self._streaming(words) / geometry.height
+        streaming = self._streaming(words) / geometry.output_rows
         waiting = max(0, streaming - OVERLAP * products)
         return (
             products
@@ -140,12 +141,12 @@ class KernelCandidate:
 
     def _block(self, geometry: Geometry, transform: Transform) -> float:
         """A block of channels, whose weights are read once from beyond the L2 cache."""
-        signature, squares = self.signature, geometry.squares(transform)
+        signature, winograd_tiles = self.signature, geometry.winograd_tiles(transform)
         words = self._words(geometry, transform)
-        tiles = tile_count(squares, signature.rows) * (BLOCK // signature.channels)
+        tiles = tile_count(winograd_tiles, signature.rows) * (BLOCK // signature.channels)
         products = tiles * (words * self.word_cycles + transform.products * self.flush_cycles)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
-        behind = squares * self.sum_transform_cycles[TRANSFORMS.index(transform)]
+        behind = winograd_tiles * self.sum_transform_cycles[TRANSFORMS.index(transform)]
         return products + behind + waiting
 
     def _words(self, geometry: Geometry, transform: Transform) -> int:
@@ -195,11 +196,11 @@ _CANDIDATES = TypeAdapter(list[KernelCandidate])
 
 
 def to_table(candidates: list[KernelCandidate]) -> list[Table]:
-    """Candidates as plain data."""
+    """Candidates as plain data, which the artifact of enumerating holds."""
     data: list[Table] = _CANDIDATES.dump_python(candidates, mode="json")
     return data
 
 
 def from_table(data: list[Table]) -> list[KernelCandidate]:
-    """Undo `to_table`."""
+    """The candidates of plain data that `to_table` gave."""
     return _CANDIDATES.validate_python(data)

@@ -19,7 +19,7 @@ from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 GROUP = 4
-"""Channels of a LUT."""
+"""Input channels that a LUT combines."""
 ENTRIES = 1 << GROUP
 """Entries of a LUT, a byte each: what TBL and VPSHUFB look up at once."""
 
@@ -55,7 +55,7 @@ class Lut:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether an unset bit subtracts."""
+        """Whether an unset bit of a weight subtracts its channel, instead of leaving it out."""
         return self.weights == "bipolar"
 
     @property

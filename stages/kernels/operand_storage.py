@@ -23,7 +23,7 @@ that use all of it), and of 16 bits."""
 Element = Literal["int8", "int16", "float32", "bfloat16", "float16"]
 """What weights of products are."""
 FLOAT_ELEMENTS: tuple[Element, ...] = ("float32", "bfloat16", "float16")
-"""Those of them that are floats."""
+"""The elements that are floats."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class WeightCode:
 
     @property
     def name(self) -> str:
-        """For example `odd1`."""
+        """The code's name in names of kernels, for example `odd1`."""
         return code_name(self.bits, self.is_odd)
 
     def holds(self, weights: np.ndarray[Any, Any]) -> bool:

@@ -29,8 +29,8 @@ from stages.nodes import Call, Expr, TensorType
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
 WEIGHTS_RANK = 4
-"""Of weights for all images: blocks of channels, planes, words, channels. Where every image has
-its own, there is an axis more in front."""
+"""Axes of packed weights for all images: blocks of channels, planes, words, channels. Where every
+image has weights of its own, there is an axis more in front."""
 
 
 def stored_row(y: Any, height: Any, phases: int) -> Any:

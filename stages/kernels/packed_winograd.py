@@ -48,8 +48,8 @@ def to_tiles(
         slice(first, first + transform.reach(extent))
         for first, extent in zip(origin, output, strict=True)
     )
-    squares = transform.squares_of(data.reshape(-1, *data.shape[-3:])[:, rows, columns])
-    return np.pad(squares.reshape(transform.products, -1), [(0, 0), (0, APART)])
+    tiles = transform.tiles_of_images(data.reshape(-1, *data.shape[-3:])[:, rows, columns])
+    return np.pad(tiles.reshape(transform.products, -1), [(0, 0), (0, APART)])
 
 
 def inputs_of(call: Call) -> int:

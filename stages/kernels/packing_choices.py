@@ -14,7 +14,7 @@ _BYTES: dict[str, int] = {name: isa.bytes for name, isa in ISAS.items()}
 
 
 def bit_axis(signature: KernelSignature) -> BitAxis:
-    """Where the planes of activations lie; of a single one, outermost."""
+    """Where the planes of activations lie; a single one counts as outermost."""
     return "inner" if signature.inner else "outermost"
 
 
@@ -33,7 +33,7 @@ def packing_text(signature: KernelSignature) -> str:
 def packed_as(
     candidates: Sequence[KernelCandidate], packing: Packing | None
 ) -> list[KernelCandidate]:
-    """Those candidates of popcounts that a recipe's packing leaves, or all if it has none."""
+    """The candidates of popcounts that a recipe's packing leaves; without one, all candidates."""
     if packing is None:
         return list(candidates)
     return [o for o in candidates if o.signature.plan is not None and _is_so(o.signature, packing)]

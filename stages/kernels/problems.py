@@ -22,7 +22,7 @@ class Problem:
 
     @classmethod
     def of(cls, data: Levels, weight: Levels) -> Problem:
-        """That of levels by stored weights."""
+        """The problem of levels by stored weights."""
         encoding: Encoding = "bipolar" if weight.is_balanced else "unipolar"
         return cls(data.bits, weight.bits, "signed" if weight.is_signed else encoding)
 
@@ -47,7 +47,7 @@ class Problem:
 BYTES = Problem(8, 8, "signed")
 """The product of two bytes, whatever their arithmetic."""
 WIDE_WEIGHTS = Problem(8, 9, "signed")
-"""The same with weights that no byte holds."""
+"""The product of a byte and a weight that no byte holds."""
 FLOAT32 = Problem(32, 32, "signed", "float32")
 """The product of two floats (IEEE 754 binary32)."""
 BFLOAT16 = Problem(16, 16, "signed", "bfloat16")
@@ -55,4 +55,4 @@ BFLOAT16 = Problem(16, 16, "signed", "bfloat16")
 FLOAT16 = Problem(16, 16, "signed", "float16")
 """The product of two floats of 16 bits (IEEE 754 binary16)."""
 FLOAT_PROBLEMS = {"float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
-"""By what is multiplied."""
+"""Type of both operands → the problem of their product."""

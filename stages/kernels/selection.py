@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from stages.kernels.geometry import Geometry
-from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table
+from stages.kernels.kernel_candidates import KernelAlgorithm, KernelCandidate, from_table
 from stages.kernels.operand_storage import BYTE_LIMIT
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import WINDOW, transforms_of
 from stages.kinds import Table
 from stages.layer_options import Algorithm
 
-_BYTES: tuple[Method, ...] = ("mac8",)
+_BYTES: tuple[KernelAlgorithm, ...] = ("mac8",)
 
 
 def weight_limit_of(weight: np.ndarray[Any, Any]) -> int:
@@ -28,13 +28,13 @@ def weight_limit_of(weight: np.ndarray[Any, Any]) -> int:
 
 def byte_algorithms(
     weight: np.ndarray[Any, Any], strides: Sequence[int], wanted: Algorithm | None = None
-) -> set[Method]:
+) -> set[KernelAlgorithm]:
     """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C] and what
     windows move by, or the one that is `wanted` if it is among them."""
     transforms = transforms_of(strides) if weight.shape[1:3] == (WINDOW, WINDOW) else []
     is_byte = weight_limit_of(weight) <= BYTE_LIMIT
     sums_fit = is_byte and all(one.fits(weight) for one in transforms)
-    found: set[Method] = {"mac8", "winograd"} if transforms and sums_fit else {"mac8"}
+    found: set[KernelAlgorithm] = {"mac8", "winograd"} if transforms and sums_fit else {"mac8"}
     return found if wanted is None else found & {wanted}
 
 
@@ -42,7 +42,7 @@ def byte_candidates(
     table: Table,
     activation_bits: int,
     weight: np.ndarray[Any, Any],
-    algorithms: Collection[Method] = _BYTES,
+    algorithms: Collection[KernelAlgorithm] = _BYTES,
 ) -> list[KernelCandidate]:
     """Candidates for products of levels as bytes, of any problem but those of floats, that levels
     of so many bits and these weights fit."""
@@ -63,7 +63,7 @@ def byte_candidates(
 def storable(
     candidates: Sequence[KernelCandidate], weight: np.ndarray[Any, Any]
 ) -> list[KernelCandidate]:
-    """Those candidates whose kernels can store these weights."""
+    """The candidates whose kernels can store these weights."""
     codes = {code for candidate in candidates if (code := candidate.signature.code) is not None}
     lacking = {code for code in codes if not code.holds(weight)}
     return [candidate for candidate in candidates if candidate.signature.code not in lacking]

@@ -56,8 +56,8 @@ from stages.kernels.terms import TermPlan
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
-"""Of every buffer and constant, of what is collected of each image, and of inputs and outputs
-that kernels use in place: bytes."""
+"""Bytes that addresses are a multiple of: those of every buffer and constant, of what is collected
+of each image, and of inputs and outputs that kernels use in place."""
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""
@@ -81,7 +81,7 @@ class KernelSignature(SignatureTraits):
     plan: TermPlan | None
     """The term plan of a popcount kernel."""
     products: Products | None
-    """The method of a kernel of products."""
+    """How a kernel of products multiplies, and adds products up; None for other kernels."""
     rows: int
     channels: int
     flush: Flush
@@ -117,7 +117,8 @@ class KernelSignature(SignatureTraits):
 
     @property
     def method(self) -> Hashable:
-        """What is added up and how, whatever the tile."""
+        """All that decides what is added up and how, for comparing; everything but the tile, the
+        flush and the instruction set."""
         packing = self.words, self.coupled, self.word_bits, self.inner
         return *packing, self.plan, self.lut, self.products
 
@@ -164,17 +165,17 @@ class KernelSignature(SignatureTraits):
         return self.pixel_registers * (self.channels // tile_registers.COLUMNS)
 
     @property
-    def rebased(self) -> KernelSignature:
-        """The same kernel of levels of 8 bits on signed bytes, 128 less."""
+    def as_rebased(self) -> KernelSignature:
+        """This kernel of levels of 8 bits, on activations that are rebased."""
         assert isinstance(self.products, Signed) and self.offset
         return replace(self, products=replace(self.products, rebased=True))
 
     def flushed(self, flush: Flush) -> KernelSignature:
-        """The same kernel with its counters flushed elsewhere."""
+        """This kernel with its counters flushed elsewhere."""
         return replace(self, flush=flush)
 
     def reading(self, stored: Stored) -> KernelSignature:
-        """The same kernel on a tensor that holds more."""
+        """This kernel on a tensor that holds more."""
         return replace(self, stored=stored)
 
     @property
@@ -190,7 +191,7 @@ class KernelSignature(SignatureTraits):
 
     @property
     def alone(self) -> KernelSignature:
-        """The same kernel on a tensor that holds what it reads and no more."""
+        """This kernel on a tensor that holds what it reads and no more."""
         return self if self.plan is None else self.reading(stored_by(self.plan, self.inner))
 
     @property

@@ -27,7 +27,7 @@ def signature_text(signature: KernelSignature) -> str:
 
 
 def parse_signature(text: str) -> KernelSignature:
-    """Undo `signature_text`."""
+    """The signature of a text that `signature_text` gave."""
     data = json.loads(text)
     if data["products"] is not None:
         data["products"] = from_plain(data["products"])

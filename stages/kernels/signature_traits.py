@@ -152,7 +152,7 @@ class SignatureTraits:
 
     @property
     def inner(self) -> int:
-        """As of what is stored."""
+        """Words of a plane of a pixel that lie together, where planes lie inside pixels; else 0."""
         return self.stored.inner if self.stored is not None else 0
 
     @property
@@ -180,7 +180,7 @@ class SignatureTraits:
 
     @property
     def stored_bytes(self) -> int:
-        """The same bytes as they are stored: half of those that it reads, if they are widened."""
+        """`word_bytes` as they are stored: half of those that it reads, if they are widened."""
         return self.channels_per_word if self.is_widened else self.word_bytes
 
     @property
@@ -222,6 +222,6 @@ class SignatureTraits:
         return len(self.stored.planes) + self.stored.sums.index(self.plan.activation_sum)
 
     def plane_index(self, plane: int) -> int:
-        """Where the activations hold one of the plan's planes."""
+        """Which plane of the stored activations is one of the plan's."""
         assert self.plan is not None and self.stored is not None
         return self.stored.planes.index(self.plan.activation_planes[plane])

@@ -29,7 +29,7 @@ def in_words(signature: KernelSignature, planes: Array) -> Array:
 
 
 def by_channels(signature: KernelSignature, packed: Array) -> Array:
-    """Undo `in_words`."""
+    """Planes [..., channels, words] of words that `in_words` gave."""
     *head, count, channels = packed.shape
     size = signature.word_bits // BYTE_BITS
     of_bytes = np.ascontiguousarray(packed.astype("<u4")).reshape(*head, -1).view(np.uint8)

@@ -36,32 +36,32 @@ class WideDots(MultiplyAccumulate):
 
     @property
     def weight_limit(self) -> int:
-        """That of a byte, or of one less another."""
+        """The largest magnitude of a weight: that of a byte, or of one byte less another."""
         return self.limit
 
     @property
     def element(self) -> Element:
-        """Weights are widened when they are packed."""
+        """What weights are: integers of 16 bits, since they are widened when they are packed."""
         return "int16"
 
     @property
     def family(self) -> Family:
-        """It multiplies bytes."""
+        """How names of its kernels begin: they are named for bytes, which they multiply."""
         return "mac8"
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where an instruction multiplies single integers of 16 bits."""
+        """Whether an instruction multiplies single integers of 16 bits, by one lane."""
         return self.element == "int16" and self.group == 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         limited = f"_w{self.limit}" if self.limit != BYTE_LIMIT else ""
         return f"wide_dot{self.group}{limited}{step_name(self.words)}"
 
@@ -79,32 +79,32 @@ class TransformedDots(MultiplyAccumulate):
 
     @property
     def activation_bits(self) -> int:
-        """Of integers."""
+        """Bits of activations: 16 of transformed integers; a byte stands for floats."""
         return 16 if self.of == "int16" else BYTE_BITS
 
     @property
     def weight_limit(self) -> int:
-        """Of integers."""
+        """The largest magnitude of a transformed integer weight; a byte's stands for floats."""
         return WORD_LIMIT if self.of == "int16" else BYTE_LIMIT
 
     @property
     def element(self) -> Element:
-        """Of pixels as well."""
+        """What transformed weights are, and transformed pixels."""
         return self.of
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where an instruction multiplies single integers of 16 bits."""
+        """Whether an instruction multiplies single integers of 16 bits, by one lane."""
         return self.element == "int16" and self.group == 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"winograd_dot{self.group}{step_name(self.words)}"
 
 
@@ -124,27 +124,27 @@ class FloatDots(MultiplyAccumulate):
 
     @property
     def bits(self) -> int:
-        """16 of float16."""
+        """Width of the lanes that products are added up in: 16 for float16, else 32."""
         return WORD_BITS // 2 if self.of == "float16" else WORD_BITS
 
     @property
     def element(self) -> Element:
-        """Of both factors."""
+        """What weights are, and activations."""
         return self.of
 
     @property
     def step(self) -> int:
-        """All words of a register of a pixel."""
+        """Words of a window that are taken at a time: all of a register of a pixel."""
         return self.words
 
     @property
     def multiplies_by_lane(self) -> bool:
-        """Where a register holds several words."""
+        """Whether a register holds several words of a pixel, by a lane of which it multiplies."""
         return self.words > 1
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"dot{self.group}{step_name(self.words)}"
 
 
@@ -161,22 +161,22 @@ class TileDots(MultiplyAccumulate):
 
     @property
     def element(self) -> Element:
-        """Of both matrices."""
+        """What both matrices are of."""
         return self.of
 
     @property
     def fallback(self) -> Dots | FloatDots:
-        """The same products of the same weights by vectors."""
+        """The family that computes equal products of equal weights by vectors."""
         if self.of == "bfloat16":
             return FloatDots(self.group, "bfloat16")
         return Dots(self.group, code=self.code)
 
     @property
     def step(self) -> int:
-        """As many words as a row of a data register holds."""
+        """Words of a window that are taken at a time: as many as a row of a data register holds."""
         return self.words
 
     @property
     def name(self) -> str:
-        """The method's name in the grammar."""
+        """How it multiplies, as its kernels' names say: `method` of the grammar."""
         return f"tile{self.words}{code_suffix(self.code)}"

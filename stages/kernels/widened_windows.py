@@ -15,7 +15,7 @@ LINE = 32
 BEHIND = 2
 """Elements behind a window that a kernel may read, though it uses none, or as many as its step."""
 MOST_BYTES = 1 << 16
-"""Of the windows of a tile: more would not stay in the L1 and L2 caches."""
+"""Bytes of the widened windows of a tile, at most: more would not stay in the L1 and L2 caches."""
 
 
 @dataclass(frozen=True)

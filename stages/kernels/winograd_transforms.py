@@ -48,7 +48,7 @@ Column = Callable[[Sequence[Any]], list[Any]]
 """A transform of some values, by additions and powers of two, of whatever has these."""
 WINDOW = 3
 """Pixels of a window along each axis."""
-SQUARES_A_RUN = 16
+WINOGRAD_TILES_A_RUN = 16
 """Tiles that are multiplied by the weights of one product before those of the next one: with AVX2
 on a Zen 4, 8 took 1.06 of the time of a ResNet-18 and 32 the same."""
 TOP = 255
@@ -84,7 +84,7 @@ class Transform:
 
     @property
     def inverse(self) -> int:
-        """What undoes `odd`, modulo 2^32."""
+        """The inverse of `odd` modulo 2^32."""
         return pow(self.odd, -1, 1 << 32)
 
     @property
@@ -143,14 +143,14 @@ class Transform:
         limit = 1 << (self.sum_bits - 1)
         return most * TOP < limit and least * TOP >= -limit
 
-    def squares_of(self, levels: Array) -> Array:
+    def tiles_of_images(self, levels: Array) -> Array:
         """Padded images [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
         int16, or float32 of floats, [products, N * tiles, C], of all tiles row by row."""
         size, step = self.pixels, self.outputs * self.stride
         view = np.lib.stride_tricks.sliding_window_view(levels, (size, size), (1, 2))
-        squares = view[:, ::step, ::step].transpose(4, 5, 0, 1, 2, 3)
+        tiles = view[:, ::step, ::step].transpose(4, 5, 0, 1, 2, 3)
         kind = np.float32 if levels.dtype.kind == "f" else np.int16
-        flat = squares.reshape(self.products, -1, levels.shape[-1]).astype(kind)
+        flat = tiles.reshape(self.products, -1, levels.shape[-1]).astype(kind)
         pixels: list[Any] = list(flat)  # an array a pixel of a tile
         return np.stack(self.of_data(pixels))
 
@@ -163,8 +163,8 @@ class Transform:
         down, across = self.tiles_of(height), self.tiles_of(width)
         multiples = enumerate(self.of_products(list(products)))
         square = np.stack([self._once(multiple, number) for number, multiple in multiples])
-        squares = square.reshape(self.outputs, self.outputs, -1, down, across, square.shape[-1])
-        whole = squares.transpose(2, 3, 0, 4, 1, 5).reshape(
+        by_tile = square.reshape(self.outputs, self.outputs, -1, down, across, square.shape[-1])
+        whole = by_tile.transpose(2, 3, 0, 4, 1, 5).reshape(
             -1, down * self.outputs, across * self.outputs, square.shape[-1]
         )
         return whole[:, :height, :width]
@@ -287,12 +287,12 @@ def unpack_transformed(signature: KernelSignature, packed: Array) -> Array:
     return parts.transpose(1, 0, 4, 2, 3, 5).reshape(products, blocks * channels, per_word * words)
 
 
-def calls_a_run(squares: int, rows: int) -> int:
+def calls_a_run(winograd_tiles: int, rows: int) -> int:
     """Calls of a kernel of `rows` tiles, one behind another, for the weights of one product.
 
     Weights that come from the L2 cache are taken to cost an eighth of a call: for that much a
     last run may repeat some of the tiles before it.
     """
-    calls = -(-squares // rows)
-    most = max(1, min(SQUARES_A_RUN, squares) // rows)
+    calls = -(-winograd_tiles // rows)
+    most = max(1, min(WINOGRAD_TILES_A_RUN, winograd_tiles) // rows)
     return min(range(1, most + 1), key=lambda n: -(-calls // n) * (n + 1 / 8))

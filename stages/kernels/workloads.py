@@ -47,7 +47,7 @@ class Workload:
             self.geometry.window,
             self.geometry.strides,
             (self.geometry.channels, self.outputs),
-            (self.geometry.height, self.geometry.output_width),
+            (self.geometry.output_rows, self.geometry.output_width),
             self.geometry.groups.count,
         )
 
@@ -57,16 +57,17 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A layer whose kernel can be chosen, and the kernels among which."""
+class LayerKernels:
+    """The kernels among which there is a choice for one layer."""
 
     workloads: tuple[Workload, ...]
-    """What the stages that choose call it, in their order; the first one has all candidates."""
+    """The keys that the layer has in a table of choices, one for each stage that chooses, in their
+    order; all candidates are kernels for the first one."""
     candidates: tuple[KernelCandidate, ...]
 
     @property
     def workload(self) -> Workload:
-        """The one it is known by."""
+        """The workload that the layer is known by, the first one."""
         return self.workloads[0]
 
     def ranked(self) -> list[KernelCandidate]:

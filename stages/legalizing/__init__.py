@@ -1,7 +1,7 @@
 """Legalizing: every layer gets an algorithm the chip has, and operands in the form it takes.
 
 Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
-`lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
+`lookup_*` (LUTs of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
 as int8 numerators, without zero point), or is left to loops. Which one is a function of the layer's
 precision and shape (`stages/graph/layer_forms.py`) and of the kernels that enumeration finds for
 the core; the recipe may say otherwise, for any model.
@@ -19,15 +19,15 @@ from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_float_product, is_linear
 from stages.graph.layer_forms import form_of, is_level_layer
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 from stages.kinds import Model, Table
 from stages.layer_options import Algorithm, is_match
-from stages.legalizing.choice import ON_BYTES, impossible, layer_of, subject
+from stages.legalizing.choice import ON_BYTES, algorithm_error, layer_kernels, layer_of
 from stages.legalizing.legalize_products import LegalizeProducts
 from stages.nodes import Call, Function
 from stages.options import LegalizeOptions
 
-__all__ = ["check", "passes", "run", "subjects"]
+__all__ = ["check", "kernels_by_layer", "passes", "run"]
 
 NAMED = (*names.INTEGER_LINEAR, *names.FLOAT_LINEAR, names.QNN_BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
@@ -68,18 +68,20 @@ def run(
     return result
 
 
-def subjects(*, model: Model, options: LegalizeOptions, candidates: Table) -> dict[str, Subject]:
+def kernels_by_layer(
+    *, model: Model, options: LegalizeOptions, candidates: Table
+) -> dict[str, LayerKernels]:
     """Layer → what there is to choose for it, the algorithm included, where a kernel takes it."""
     overrides = overrides_of(model, options)
     found = {}
     for binding in bindings_of(model.module["main"]):
         if is_linear(binding.value):
             weight = model.params.get(str(binding.value.args[1].name))
-            if weight is None or form_of(binding.value, weight) not in ("bytes", "spread"):
+            if weight is None or form_of(binding.value, weight) not in ("bytes", "zero_filled"):
                 continue
             name = str(binding.var.name)
             layer, packing = layer_of(binding, weight), options.packing_of(name)
-            found[name] = subject(layer, overrides.get(name), packing, candidates)
+            found[name] = layer_kernels(layer, overrides.get(name), packing, candidates)
     return found
 
 
@@ -108,7 +110,7 @@ def overrides_of(model: Model, options: LegalizeOptions) -> dict[str, Algorithm]
             if not is_linear(products[name]):
                 is_float = is_float_product(products[name])
                 obstacle = "it stays in float" if is_float else "its weights are computed"
-                raise impossible(name, override.algorithm, obstacle, is_named=True)
+                raise algorithm_error(name, override.algorithm, obstacle, is_named=True)
         overrides |= dict.fromkeys(matched, override.algorithm)
     return overrides
 

@@ -14,27 +14,27 @@ from stages.errors import StageError
 from stages.graph.layer_forms import bits_obstacle, obstacle_to_bits
 from stages.kernels.channel_groups import groups_of
 from stages.kernels.geometry import POLYPHASE_GAIN, Geometry
-from stages.kernels.kernel_candidates import LINE, KernelCandidate, Method, from_table
+from stages.kernels.kernel_candidates import LINE, KernelAlgorithm, KernelCandidate, from_table
 from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.packing_choices import packed_as
 from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_algorithms, byte_candidates, storable, weight_limit_of
-from stages.kernels.workloads import Subject, Workload, pick, products_problem
+from stages.kernels.workloads import LayerKernels, Workload, pick, products_problem
 from stages.kinds import Array, Table
 from stages.layer_options import Algorithm, Packing
 from stages.nodes import VarBinding
 
-ON_BITS: dict[Method | None, str] = {
+ON_BITS: dict[KernelAlgorithm | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
 """Algorithms on stored bits, and what a layer does with them."""
 ON_BYTES = ("mac8", "winograd")
 """Algorithms on levels as bytes, between which bit-packing chooses."""
-TABLE_LINE = 16
-"""Cycles that making and writing 64 bytes of tables takes.
+LUT_LINE_CYCLES = 16
+"""Cycles that making and writing 64 bytes of LUTs takes.
 
-Measured on a Cascade Lake: ResNet-18 A1W1 takes 1.01 to 1.05 times as long if tables are made for
+Measured on a Cascade Lake: ResNet-18 A1W1 takes 1.01 to 1.05 times as long if LUTs are made for
 its downsampling layers alone.
 """
 BUILDERS = {
@@ -88,10 +88,10 @@ class Layer:
         return Geometry((window[0], window[1]), channels, width, height, strides, groups=groups)
 
     @property
-    def table_lines(self) -> float:
-        """How many times 64 bytes the tables of its input are."""
-        geometry = self.geometry
-        pixels = geometry.height * geometry.output_width * geometry.strides[0] * geometry.strides[1]
+    def lut_lines(self) -> float:
+        """How many times 64 bytes the LUTs of its input take."""
+        geometry, (down, right) = self.geometry, self.geometry.strides
+        pixels = geometry.output_rows * geometry.output_width * down * right
         return pixels * geometry.channels / GROUP * ENTRIES / LINE
 
     def workload(self, problem: str) -> Workload:
@@ -110,7 +110,7 @@ class Layer:
 
     @property
     def weight_limit(self) -> int:
-        """The largest magnitude of one (`weight_limit_of`)."""
+        """The largest magnitude of a weight (`weight_limit_of`)."""
         return weight_limit_of(self.numerators)
 
 
@@ -123,15 +123,17 @@ def layer_of(binding: VarBinding, weight: Array) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width), obstacle)
 
 
-def choose(layer: Layer, wanted: Method | None, candidates: Table, choices: Table) -> Method:
+def choose(
+    layer: Layer, wanted: KernelAlgorithm | None, candidates: Table, choices: Table
+) -> KernelAlgorithm:
     """The recipe's override where there is one, else the algorithm of the kernel picked."""
     if wanted in ON_BITS and layer.obstacle:
-        raise impossible(layer.name, wanted, layer.obstacle)
+        raise algorithm_error(layer.name, wanted, layer.obstacle)
     if wanted in ON_BYTES or layer.obstacle:
         return "mac8"
     storable_ones = layer.storable_candidates(candidates)
     if wanted is None:
-        return _method(pick(storable_ones, layer.workload(layer.problem.name), choices))
+        return _algorithm_of(pick(storable_ones, layer.workload(layer.problem.name), choices))
     if not any(one.algorithm == wanted for one in storable_ones):
         raise StageError(
             f"cannot {ON_BITS[wanted]}: the instruction set has no kernel for it",
@@ -141,20 +143,20 @@ def choose(layer: Layer, wanted: Method | None, candidates: Table, choices: Tabl
     return wanted
 
 
-def impossible(
-    layer: str, wanted: Method | None, obstacle: str, *, is_named: bool = False
+def algorithm_error(
+    layer: str, wanted: KernelAlgorithm | None, obstacle: str, *, is_named: bool = False
 ) -> StageError:
     """Why a layer cannot have the algorithm that the recipe wants, which `is_named` or told."""
     what = f"choose {wanted}" if is_named else ON_BITS[wanted]
     return StageError(f"cannot {what}: {obstacle}", layer=layer, hint="use algorithm: mac8")
 
 
-def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
+def shared_algorithm(readers: Sequence[Layer], candidates: Table) -> KernelAlgorithm | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
-    Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
+    LUTs are much to write beside planes or bytes, so one reader alone must gain by them what they
     take. Bytes that all read, and move over alike, may lie in phases. Kernels that were measured
-    are no exception: neither who writes tables was timed nor what else would do with bytes.
+    are no exception: neither who writes LUTs was timed nor what else would do with bytes.
     """
     if any(layer.obstacle for layer in readers):
         return None
@@ -166,7 +168,7 @@ def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
         return None
     alone = sum(min(cost.values()) for cost in costs)
     if "lookup" in own:
-        alone += readers[0].table_lines * _table_line(readers[0], of_layers[0])
+        alone += readers[0].lut_lines * _lut_line_cycles(readers[0], of_layers[0])
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
@@ -178,11 +180,11 @@ def shared(readers: Sequence[Layer], candidates: Table) -> Method | None:
     return best if totals[best] < alone else None
 
 
-def _table_line(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
-    """Cycles for 64 bytes of tables; those that the L2 cache does not hold go to memory, and
+def _lut_line_cycles(layer: Layer, candidates: Sequence[KernelCandidate]) -> float:
+    """Cycles for 64 bytes of LUTs; those that the L2 cache does not hold go to memory, and
     come from there."""
-    is_far = any(layer.table_lines * LINE > candidate.l2_bytes for candidate in candidates)
-    return TABLE_LINE + is_far * 2 * max(
+    is_far = any(layer.lut_lines * LINE > candidate.l2_bytes for candidate in candidates)
+    return LUT_LINE_CYCLES + is_far * 2 * max(
         (candidate.memory_line_cycles for candidate in candidates), default=0.0
     )
 
@@ -199,31 +201,31 @@ def _polyphase_cycles(
     return total
 
 
-def _costs(work: Workload, candidates: Sequence[KernelCandidate]) -> dict[Method, float]:
+def _costs(work: Workload, candidates: Sequence[KernelCandidate]) -> dict[KernelAlgorithm, float]:
     """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
-    costs = dict[Method, float]()
+    costs = dict[KernelAlgorithm, float]()
     for candidate in candidates:
         if work.geometry.takes(candidate.signature):
-            cost, method = work.cycles(candidate), _method(candidate)
-            costs[method] = min(cost, costs.get(method, cost))
+            cost, algorithm = work.cycles(candidate), _algorithm_of(candidate)
+            costs[algorithm] = min(cost, costs.get(algorithm, cost))
     return costs
 
 
-def _method(candidate: KernelCandidate) -> Method:
+def _algorithm_of(candidate: KernelCandidate) -> KernelAlgorithm:
     """What legalizing calls a candidate's algorithm: on bytes it is one."""
     return "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
 
 
-def subject(
+def layer_kernels(
     layer: Layer, wanted: Algorithm | None, packing: Packing | None, candidates: Table
-) -> Subject:
+) -> LayerKernels:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.levels[0].bits, layer.weight_limit))
     if wanted in ON_BYTES or layer.obstacle:
         algorithms = byte_algorithms(layer.numerators, products.geometry.strides, wanted)
         of_bytes = byte_candidates(candidates, layer.levels[0].bits, layer.numerators, algorithms)
-        return Subject((products,), tuple(of_bytes))
+        return LayerKernels((products,), tuple(of_bytes))
     storable_ones = layer.storable_candidates(candidates)
     allowed = [one for one in storable_ones if wanted in (None, one.algorithm)]
     allowed = packed_as(allowed, packing)
-    return Subject((layer.workload(layer.problem.name), products), tuple(allowed))
+    return LayerKernels((layer.workload(layer.problem.name), products), tuple(allowed))

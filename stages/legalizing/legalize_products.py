@@ -27,9 +27,9 @@ from stages.dialect.padding import Padding
 from stages.dialect.zero_point import AT_ZERO, ZeroPoint
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import has_own, is_linear
+from stages.graph.composites import is_depthwise, is_linear
 from stages.graph.layer_forms import (
-    ON_ITS_OWN,
+    IS_DEPTHWISE,
     fits_bytes,
     form_of,
     is_level_layer,
@@ -37,12 +37,20 @@ from stages.graph.layer_forms import (
 )
 from stages.graph.passes import Pass
 from stages.kernels import direct_operators as direct
+from stages.kernels.byte_shift import SHIFT, as_unsigned
 from stages.kernels.channel_groups import dense
-from stages.kernels.kernel_candidates import Method
-from stages.kernels.rebase import SHIFT, rebase
+from stages.kernels.kernel_candidates import KernelAlgorithm
 from stages.kinds import Array, Model, Table
 from stages.layer_options import Algorithm
-from stages.legalizing.choice import BUILDERS, ON_BITS, Layer, choose, impossible, layer_of, shared
+from stages.legalizing.choice import (
+    BUILDERS,
+    ON_BITS,
+    Layer,
+    algorithm_error,
+    choose,
+    layer_of,
+    shared_algorithm,
+)
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import rule_names
 from stages.numerics.division import rounds_alike
@@ -67,10 +75,10 @@ class LegalizeProducts(Pass):
     ) -> None:
         super().__init__(source)
         self.candidates, self.choices = candidates, choices
-        self.wanted: dict[str, Method] = {**overrides, **self._shared(overrides)}
+        self.wanted: dict[str, KernelAlgorithm] = {**overrides, **self._shared(overrides)}
         """Layer → the algorithm that it must have."""
         self.divides_by_products = hardware.architecture in ARM
-        self.rebased: dict[Var, Var] = {}
+        self.unsigned: dict[Var, Var] = {}
         """Old variable of signed bytes → the new one of unsigned bytes."""
         self.readers: dict[Var, list[VarBinding]] = {}
         self.origins: dict[Var, Expr] = {}
@@ -86,7 +94,7 @@ class LegalizeProducts(Pass):
             return self._layer(binding)
         if self._is_moved(binding):
             origin = call.args[0]
-            return remap(call, {origin: self._rebased(origin)})
+            return remap(call, {origin: self._as_unsigned(origin)})
         if (
             self.divides_by_products
             and is_op(call, rule_names.QNN_QUANTIZE_LINEAR)
@@ -124,7 +132,7 @@ class LegalizeProducts(Pass):
 
     # -- layers --------------------------------------------------------------------------------
 
-    def _shared(self, overrides: Mapping[str, Algorithm]) -> dict[str, Method]:
+    def _shared(self, overrides: Mapping[str, Algorithm]) -> dict[str, KernelAlgorithm]:
         """Layer → the algorithm that it shares with other readers of its input."""
         readers: dict[Var, list[Layer]] = {}
         for binding in bindings_of(self.main):
@@ -132,9 +140,9 @@ class LegalizeProducts(Pass):
                 data, weight = binding.value.args
                 if weight in self.constants:
                     readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
-        found: dict[str, Method] = {}
+        found: dict[str, KernelAlgorithm] = {}
         for layers in readers.values():
-            if len(layers) > 1 and (algorithm := shared(layers, self.candidates)):
+            if len(layers) > 1 and (algorithm := shared_algorithm(layers, self.candidates)):
                 found |= {layer.name: algorithm for layer in layers}
         return found
 
@@ -144,17 +152,19 @@ class LegalizeProducts(Pass):
         call, name = binding.value, str(binding.var.name)
         weight, wanted = self.constants.get(call.args[1]), self.wanted.get(name)
         form = form_of(call, weight)
-        if form in ("bytes", "spread") and weight is not None:
+        if form in ("bytes", "zero_filled") and weight is not None:
             layer = layer_of(binding, weight)
             algorithm = choose(layer, wanted, self.candidates, self.choices)
             if algorithm != "mac8":
                 build = BUILDERS[algorithm, is_op(call, names.QNN_CONV2D)]
                 return build(*map(self.read, call.args), **attributes(call))
             return self._on_bytes(call, layer)
-        if wanted not in (None, "mac8") and has_own(call):
-            raise impossible(name, wanted, ON_ITS_OWN, is_named=True)
+        if wanted not in (None, "mac8") and is_depthwise(call):
+            raise algorithm_error(name, wanted, IS_DEPTHWISE, is_named=True)
         if wanted in ON_BITS:
-            raise impossible(name, wanted, obstacle_to_bits(call, weight) or "no kernel takes it")
+            raise algorithm_error(
+                name, wanted, obstacle_to_bits(call, weight) or "no kernel takes it"
+            )
         if form == "taps" and weight is not None:
             return self._on_bytes(call, layer_of(binding, weight))
         return self._in_loops(binding, attributes(call)) if form == "loops" else None
@@ -164,7 +174,7 @@ class LegalizeProducts(Pass):
         s16 where no byte holds the difference."""
         attrs, data = dict(layer.attrs), self.read(call.args[0])
         if dtype_of(call.args[0].ty) == "int8":
-            data = self._rebased(call.args[0]) if dtype_of(data.ty) == "int8" else data
+            data = self._as_unsigned(call.args[0]) if dtype_of(data.ty) == "int8" else data
             attrs["data_zero_point"] = attrs["data_zero_point"].moved(SHIFT)
         fits = fits_bytes(call, layer.weight)
         if not fits and is_level_layer(call):
@@ -172,16 +182,16 @@ class LegalizeProducts(Pass):
                 "the weights do not fit 8 bits with their zero point", layer=layer.name
             )
         numerators = layer.numerators.astype(np.int8 if fits else np.int16)
-        if form_of(call, layer.weight) == "spread":
+        if form_of(call, layer.weight) == "zero_filled":
             numerators, attrs["groups"] = dense(numerators, attrs["groups"]), 1
         attrs["weight_zero_point"] = AT_ZERO
         tensor = self.builder.tensor(str(call.args[1].name), numerators)
         build = integer.conv2d if is_op(call, names.QNN_CONV2D) else integer.dense
         return build(data, tensor, **attrs)
 
-    def _rebased(self, variable: Var) -> Var:
+    def _as_unsigned(self, variable: Var) -> Var:
         """A tensor with 128 added, made once however many products read it."""
-        if variable not in self.rebased:
+        if variable not in self.unsigned:
             origin: Any = self.origins.get(variable)
             name = f"{variable.name}.rebased"
             if is_op(origin, rule_names.QNN_TABLE) and origin.args[1] in self.constants:
@@ -189,9 +199,9 @@ class LegalizeProducts(Pass):
                 moved = self.builder.tensor(f"{name}.table", values.astype(np.uint8))
                 call = table(self.read(origin.args[0]), moved)
             else:
-                call = rebase(self.read(variable))
-            self.rebased[variable] = self.builder.emit(call, name)
-        return self.rebased[variable]
+                call = as_unsigned(self.read(variable))
+            self.unsigned[variable] = self.builder.emit(call, name)
+        return self.unsigned[variable]
 
     def _in_loops(self, binding: VarBinding, attrs: dict[str, Any]) -> Expr | None:
         """A product for loops, with its zero point in the bias where that fits."""

@@ -27,8 +27,8 @@ from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.zero_point import AT_ZERO
 from stages.graph.bindings import bindings_of
 from stages.graph.passes import Pass
+from stages.kernels.byte_shift import SHIFT, as_unsigned
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
-from stages.kernels.rebase import SHIFT, rebase
 from stages.kernels.selection import weight_limit_of
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
@@ -119,7 +119,7 @@ class FitMatrixProducts(Pass):
             )
         if dtype_of(value.ty) == "uint8":
             return value, zero_point
-        value = self.builder.emit(rebase(value), f"{name}.rebased")
+        value = self.builder.emit(as_unsigned(value), f"{name}.rebased")
         return value, self._sum(zero_point, SHIFT, f"{name}.shifted")
 
     def _sum(self, value: Expr, number: int, name: str) -> Any:

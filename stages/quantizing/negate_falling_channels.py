@@ -84,10 +84,10 @@ class NegateFallingChannels(Pass):
     def _rising(self, call: Call) -> Any:
         """Thresholds of a negated layer."""
         falling, limits = self._falling(call), self._limits(call)
-        name, flips = (str(operand.name) for operand in call.args[1:])
+        name, falling_name = (str(operand.name) for operand in call.args[1:])
         return integer.threshold(
             self.mapping[call.args[0]],
             self.builder.tensor(name, np.where(falling, 1 - limits, limits)),
-            self.builder.tensor(flips, np.zeros(falling.size, np.uint8)),
+            self.builder.tensor(falling_name, np.zeros(falling.size, np.uint8)),
             **{**attributes(call), "rising": True},
         )

@@ -58,8 +58,8 @@ def dense(builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str
 
 def is_simple(call: Call) -> bool:
     """Whether a convolution adds up several channels, of windows without gaps."""
-    is_own = int(call.attrs.groups) > 1 and shape_of(call.args[1].ty)[1] == 1
-    return not is_own and [int(n) for n in call.attrs.dilation] == [1, 1]
+    is_depthwise = int(call.attrs.groups) > 1 and shape_of(call.args[1].ty)[1] == 1
+    return not is_depthwise and [int(n) for n in call.attrs.dilation] == [1, 1]
 
 
 def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:

@@ -25,7 +25,7 @@ from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.graph.sum_bounds import bounds_of_layer
-from stages.kernels.rebase import SHIFT
+from stages.kernels.byte_shift import SHIFT
 from stages.kinds import Array, Model
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import onnx_elementwise, rule_names

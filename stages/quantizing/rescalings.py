@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.numbers_numpy import NUMPY
-from stages.kernels.rebase import SHIFT
+from stages.kernels.byte_shift import SHIFT
 from stages.kinds import Array
 from stages.numerics import rule_names, tflite
 from stages.numerics.rescale import fits

@@ -45,9 +45,9 @@ def _is_rounded(expr: Expr) -> bool:
     return not is_batched(expr) and not attributes(expr).get("is_direct")
 
 
-def is_own(expr: Expr) -> bool:
-    """Whether an expression multiplies each channel on its own, by few enough weights to add their
-    products up in float16."""
+def is_small_depthwise(expr: Expr) -> bool:
+    """Whether an expression is a depthwise convolution of few enough weights to add their products
+    up in float16."""
     if not is_op(expr, operator_names.QNN_DIRECT_CONV2D) or attributes(expr)["dtype"] != "float32":
         return False
     height, width, depth, _ = shape_of(expr.args[1].ty)
@@ -72,7 +72,7 @@ class RoundToHalfPrecision(Pass):
             self._round(variable, str(variable.name))
 
     def _takes(self, expr: Expr) -> bool:
-        return _is_rounded(expr) or (self.half == "float16" and is_own(expr))
+        return _is_rounded(expr) or (self.half == "float16" and is_small_depthwise(expr))
 
     def _read_by_products(self) -> set[Var]:
         readers: dict[Var, list[Any]] = {}
@@ -134,7 +134,7 @@ class RoundToHalfPrecision(Pass):
                 hint="write floats: bfloat16, or float32",
             )
         tensor = self.builder.tensor(str(weight.name), rounded, self.half)
-        if not is_own(expr):
+        if not is_small_depthwise(expr):
             return remap(expr, {data: self.halves[data], weight: tensor})
         attrs = {**attributes(expr), "dtype": "float16"}
         sums = direct_conv2d(self.halves[data], tensor, **attrs)

@@ -46,9 +46,9 @@ their other kernels do too, MobileNet v2 (0.40) takes 1.12."""
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
-    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, what all weights cost to read
-    for all positions (1 where two threads may as well share the one as the other), and for
-    convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
+    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, the cost of reading all
+    weights / that of all positions (at 1 two threads may as well share the one as the other), and
+    for convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
     better, `rows` too, the output rows of a row block, and `threads`, the most tasks of a call."""
     composites = {
         str(variable.name_hint): function
@@ -101,8 +101,8 @@ def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     most = MOST_OF_TILES if signature.is_tiled else MOST_WEIGHTS
     if signature.is_transformed:
         most = MOST_TRANSFORMED
-    spread = _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty))
-    return {**predicted, "spread": spread, **schedule_of(*_known_by(call), choices)}
+    cost_ratio = _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty))
+    return {**predicted, "spread": cost_ratio, **schedule_of(*_known_by(call), choices)}
 
 
 def _known_by(call: Call) -> tuple[str, str]:
@@ -125,8 +125,8 @@ def _order(call: Call, data: TensorType, weights: TensorType, hardware: Hardware
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
         transform = transform_for(attrs["strides"], attrs["tile"])
-        squares = shape_of(call.ty)[0] * transform.tiles_in(attrs["output"])
-        rows = tile_count(squares, signature.rows * calls_a_run(squares, signature.rows))
+        tiles = shape_of(call.ty)[0] * transform.tiles_in(attrs["output"])
+        rows = tile_count(tiles, signature.rows * calls_a_run(tiles, signature.rows))
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next
     rows_inner = weight_bytes + blocks * data_bytes

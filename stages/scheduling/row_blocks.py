@@ -27,7 +27,7 @@ def row_blocks(workload: Workload, candidate: KernelCandidate, hardware: Hardwar
     The L1 cache with a block's weights or without them, as they stream by; the second one with
     all weights or a block's. They are between 1 and all rows, both of which orders give.
     """
-    height = workload.geometry.height
+    height = workload.geometry.output_rows
     blocks = -(-workload.outputs // BLOCK)
     if blocks == 1:
         return []  # nothing is read twice
@@ -45,9 +45,10 @@ def _sizes(workload: Workload, candidate: KernelCandidate) -> tuple[float, int]:
     if signature.is_transformed:
         transform = candidate.transform(geometry, workload.outputs)
         words = geometry.row_words(signature.channels_per_word) // geometry.window[1]
-        pixels = geometry.squares(transform) * transform.products
+        pixels = geometry.winograd_tiles(transform) * transform.products
         data = pixels * words * WORD_BYTES
-        return data / geometry.height, transform.products * words * parts * signature.weight_bytes
+        weights = transform.products * words * parts * signature.weight_bytes
+        return data / geometry.output_rows, weights
     rows, words = geometry.rows_for(signature)
     window = prod(geometry.window)
     pixel = rows * words * signature.activation_bytes / window

@@ -209,7 +209,7 @@ def widened_products(isa: Isa) -> WideDots | None:
 
 
 def by_words(products: WideDots | TransformedDots) -> list[WideDots | TransformedDots]:
-    """The same a word of a pixel at a time, or as many as a register of its lanes holds (ARM)."""
+    """The families that take a word of a pixel at a time, or as many as a register holds (Arm)."""
     if products.group > 1:
         return [products]
     return [replace(products, words=words) for words in WORDS]

@@ -55,7 +55,7 @@ class Body:
 
     @property
     def registers(self) -> int:
-        """Registers of sums that they become."""
+        """Registers of sums that the registers of counters are flushed into."""
         return len(self.flush.outputs)
 
     def columns(self, channels: int, lanes: int) -> int:

@@ -21,7 +21,7 @@ ARRANGEMENTS = {1: "16b", 2: "8h", 4: "4s", 8: "2d"}
 WINDOW = 24
 """Instructions among which the next one is chosen."""
 LATENCIES = {"eor": 1, "bsl": 1, "cnt": 2, "add.8": 2}
-"""Of the rows that loops may be made of, cycles until their result is there."""
+"""Instruction that loops may be made of → cycles until its result is there."""
 LOADED, HALVED = 5, 4
 """Cycles from a load to what reads it, and to that of the other half."""
 ADDRESSED = 4

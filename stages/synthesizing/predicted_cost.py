@@ -62,7 +62,7 @@ def priced_candidate(
 
 
 def rank(candidate: KernelCandidate) -> tuple[float, str]:
-    """By what candidates are sorted: cycles in the limit of long windows, and names."""
+    """The key that candidates are sorted by: cycles in the limit of long windows, then names."""
     return candidate.cycles_per_mac, candidate.signature.name
 
 

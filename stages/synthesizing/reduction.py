@@ -4,8 +4,8 @@ In the layout with the reduction axis in lanes, every term leaves bytes of count
 all with one coefficient. Streams of such counts are added up pairwise, widened, and merged, until
 each row is one 16-bit lane of the accumulator. A uniform-cost search over multisets of streams
 finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other.
-Independent moves commute, so only the first stream of the highest level is ever moved: without that
-order the search is a hundred times as long (`method.md`, "Reduction along lanes").
+Independent moves commute, so only the first stream, which has most lanes, is ever moved: without
+that order the search is a hundred times as long (`method.md`, "Reduction along lanes").
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ Price = Callable[[Operation], float]
 
 @dataclass(frozen=True, order=True)
 class Stream:
-    """Counts of all rows: `-level` lanes a row of `bits` bits, in units of `coefficient`."""
+    """Counts of all rows: `lanes` a row of `bits` bits, in units of `coefficient`."""
 
-    level: int
+    negated_lanes: int
+    """Negated, so that the stream with most lanes sorts first."""
     bits: int
     coefficient: int
     most: int
@@ -42,8 +43,8 @@ class Stream:
 
     @property
     def lanes(self) -> int:
-        """Lanes a row. The level is negative so that the widest stream sorts first."""
-        return -self.level
+        """Lanes a row."""
+        return -self.negated_lanes
 
     def size(self, rows: int) -> int:
         """Bytes of all rows."""
@@ -122,11 +123,11 @@ def _moves(state: State, isa: Isa) -> Iterator[Move]:
     """What can become of the first stream."""
     x, others = state[0], state[1:]
     bits, top = x.bits, (1 << x.bits) - 1
-    halved = Stream(x.level // 2, bits, x.coefficient, 2 * x.most)
+    halved = Stream(x.negated_lanes // 2, bits, x.coefficient, 2 * x.most)
     if x.lanes > 1 and halved.most <= top:
         yield Move("pair_add", x, None, halved, Operation.PAIR_ADD_8.for_lanes(bits))
     if x.lanes > 1 and bits < OUTPUT_BITS:
-        widened = Stream(x.level // 2, 2 * bits, x.coefficient, 2 * x.most)
+        widened = Stream(x.negated_lanes // 2, 2 * bits, x.coefficient, 2 * x.most)
         yield Move("pair_widen", x, None, widened, Operation.PAIR_WIDEN_8.for_lanes(bits))
     if x.lanes == 2 and 2 * bits == OUTPUT_BITS and x.coefficient == 1:
         yield Move("finish", x, None, None, Operation.PAIR_WIDEN_ADD_8.for_lanes(bits))
@@ -139,17 +140,17 @@ def _moves(state: State, isa: Isa) -> Iterator[Move]:
 
 
 def _merges(x: Stream, y: Stream, top: int) -> Iterator[Move]:
-    if (y.level, y.bits) == (x.level, x.bits):
+    if (y.negated_lanes, y.bits) == (x.negated_lanes, x.bits):
         small, large = (x, y) if y.coefficient % x.coefficient == 0 else (y, x)
         factor, rest = divmod(large.coefficient, small.coefficient)
         most = small.most + factor * large.most
         if rest == 0 and most <= top:
             operation = _ADDING[factor != 1]
-            merged = Stream(x.level, x.bits, small.coefficient, most)
+            merged = Stream(x.negated_lanes, x.bits, small.coefficient, most)
             yield Move("merge", small, large, merged, operation.for_lanes(x.bits), factor)
-    is_half = (y.level * 2, y.bits) == (x.level, 2 * x.bits)
+    is_half = (y.negated_lanes * 2, y.bits) == (x.negated_lanes, 2 * x.bits)
     if is_half and y.coefficient == x.coefficient and y.most + 2 * x.most < 1 << y.bits:
-        merged = Stream(y.level, y.bits, y.coefficient, y.most + 2 * x.most)
+        merged = Stream(y.negated_lanes, y.bits, y.coefficient, y.most + 2 * x.most)
         yield Move("pair_widen_add", x, y, merged, Operation.PAIR_WIDEN_ADD_8.for_lanes(x.bits))
 
 

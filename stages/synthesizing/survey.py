@@ -58,7 +58,7 @@ class FullReductionSurvey:
     synthesis: float
     """Seconds for the programs of all plans, discovery included, compilation left out."""
     reduction: float
-    """Of these, the seconds of the searches for reductions."""
+    """Seconds of the searches for reductions, which are part of `synthesis`."""
     proof: float
 
 

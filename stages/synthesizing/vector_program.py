@@ -82,7 +82,7 @@ class Program:
         return most
 
     def depth_first(self) -> Program:
-        """The same steps, each result as late as its reader allows: few registers are in use.
+        """The steps, each result as late as its reader allows: few registers are in use.
 
         Of two operands the one that needs more registers goes first (Sethi and Ullman, 1970).
         """

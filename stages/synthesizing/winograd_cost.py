@@ -20,7 +20,8 @@ memory of a Raspberry Pi 3 (LPDDR2 of 32 bits and 900 MHz) could give."""
 
 
 STREAM_OF_FLOATS = 12.0
-"""The same of floats on x86, whose weights are twice as many: 20 GB/s at 3.7 GHz."""
+"""Cycles for 64 bytes of weights from beyond the L2 cache, of floats on x86, which are twice as
+many bytes: 20 GB/s at 3.7 GHz."""
 
 
 class _Counted:

@@ -21,7 +21,7 @@ are, which is a candidate for every number of pixels."""
 
 
 def in_bytes(signature: KernelSignature) -> KernelSignature:
-    """The same kernel of bit planes with counters of bytes, which are flushed in time."""
+    """A kernel of bit planes with counters of bytes instead, which are flushed in time."""
     assert signature.plan is not None
     counts = BYTE_MAX // (BYTE_BITS * signature.plan.widest) * (COUPLE if signature.coupled else 1)
     words = counts * signature.word_bits // WORD_BITS

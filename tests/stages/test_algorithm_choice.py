@@ -13,13 +13,13 @@ from hw.profile import Hardware
 from stages.dialect.zero_point import ZeroPoint
 from stages.errors import StageError
 from stages.kernels.families import Dots
-from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
+from stages.kernels.kernel_candidates import KernelAlgorithm, KernelCandidate, from_table, to_table
 from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import digit_plan
 from stages.kinds import Table
 from stages.layer_options import Algorithm
-from stages.legalizing.choice import ON_BYTES, Layer, choose, shared
+from stages.legalizing.choice import ON_BYTES, Layer, choose, shared_algorithm
 from tests.stages.networks import residual_block
 from tests.stages.pipeline import board, kept_candidates
 from tests.stages.test_legalizing import BOARDS, legalize, products, server
@@ -42,15 +42,17 @@ def table(hardware: Hardware, found: Layer) -> Table:
     return {found.problem.name: to_table(kept_candidates(found.problem, hardware))}
 
 
-def cycles(hardware: Hardware, found: Layer) -> dict[Method, float]:
+def cycles(hardware: Hardware, found: Layer) -> dict[KernelAlgorithm, float]:
     """What the cheapest kernel of each algorithm is predicted to cost."""
-    costs: dict[Method, float] = {}
+    costs: dict[KernelAlgorithm, float] = {}
     for candidate in kept_candidates(found.problem, hardware):
         if candidate.signature.rows <= found.output[1]:
             if not found.geometry.takes(candidate.signature):
                 continue
             cost = candidate.layer(found.geometry, len(found.weight))
-            way: Method = "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
+            way: KernelAlgorithm = (
+                "mac8" if candidate.algorithm in ON_BYTES else candidate.algorithm
+            )
             costs[way] = min(cost, costs.get(way, cost))
     return costs
 
@@ -123,7 +125,7 @@ def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Tabl
 
 def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_take() -> None:
     wide, narrow = readers_of_one_input()
-    assert narrow.table_lines == 16 * 16 * 64 * 4 / 64
+    assert narrow.lut_lines == 16 * 16 * 64 * 4 / 64
     # Windows of 18 words and of 2: popcounts take 210 and 50 cycles, look-ups 252 and 28.
     little = of_each_algorithm(10.0, 30.0, 14.0)
     # 680 and 520 cycles, and 810 and 90.
@@ -131,10 +133,10 @@ def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_ta
     for candidates, found in ((little, "bitserial"), (much, None)):
         own = [choose(one, None, candidates, {}) for one in (wide, narrow)]
         assert own == ["bitserial", "lookup"]
-        assert shared([wide, narrow], candidates) == found
-    assert shared([narrow, narrow], little) is None
+        assert shared_algorithm([wide, narrow], candidates) == found
+    assert shared_algorithm([narrow, narrow], little) is None
     grouped = replace(narrow, attrs={**narrow.attrs, "groups": 2})
-    assert shared([wide, grouped], little) is None
+    assert shared_algorithm([wide, grouped], little) is None
 
 
 def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
@@ -153,10 +155,10 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     ]
     candidates = {"a1w1_unipolar": to_table(found)}
     assert [choose(one, None, candidates, {}) for one in (wide, beside)] == ["mac8", "bitserial"]
-    assert shared([wide, beside], candidates) == "mac8"
+    assert shared_algorithm([wide, beside], candidates) == "mac8"
     other = replace(beside, attrs={**strided, "strides": (2, 1)})
     assert choose(other, None, candidates, {}) == "bitserial"
-    assert shared([wide, other], candidates) is None
+    assert shared_algorithm([wide, other], candidates) is None
 
 
 @pytest.mark.parametrize("name", BOARDS)

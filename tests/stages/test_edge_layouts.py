@@ -98,12 +98,12 @@ def test_cycles_are_predicted_for_images_as_they_lie() -> None:
     first = net.conv(data, "conv", 64, bits=8, encoding="signed", stride=2)
     last = net.conv(activation(net, first, "a", 2, "unipolar"), "next", 64)
     made = stages(net.model(last), "x86_64")
-    found = bitpacking.subjects(
+    found = bitpacking.kernels_by_layer(
         model=made["canonicalizing"],
         options=LegalizeOptions(),
         candidates=candidates_of(made["quantizing"], board("x86_64")),
     )
-    subject = found["conv"]
-    assert subject.workload.geometry.unit == WORD_BYTES
+    layer_kernels = found["conv"]
+    assert layer_kernels.workload.geometry.channel_unit == WORD_BYTES
     packed, *_ = signatures(made["bitpacking"])
-    assert packed.alone.name == subject.kernel(subject.ranked()[0])
+    assert packed.alone.name == layer_kernels.kernel(layer_kernels.ranked()[0])

@@ -121,7 +121,7 @@ def integers(dtype: str, **changes: Any) -> Model:
         ({"dtype": "uint8", "weights": "int8"}, "cannot be bit-serial: it has more than 3 bits"),
         ({"dtype": "int2"}, "cannot be bit-serial: its activations are signed"),
         ({"groups": 2}, "cannot be bit-serial: it is a grouped convolution"),
-        ({"groups": 8}, "cannot choose bitserial: it multiplies every channel on its own"),
+        ({"groups": 8}, "cannot choose bitserial: it is a depthwise convolution"),
         ({"dilation": [2, 2]}, "cannot be bit-serial: its windows have gaps, or its sums 64 bits"),
         ({"is_batched": True}, "cannot be bit-serial: it computes several images at once"),
     ],

@@ -134,9 +134,9 @@ def _bits(builder: MxnetBuilder, data: Any, name: str) -> Any:
     """1 where a float is at least 0: uint1."""
     channels = value_shape(data)[-1]
     limits = builder.held(np.zeros((1, channels), np.float32), f"{name}.threshold")
-    flip = builder.held(np.zeros(channels, np.uint8), f"{name}.flip")
+    falling = builder.held(np.zeros(channels, np.uint8), f"{name}.flip")
     return builder.emit(
-        integer.threshold(data, limits, flip, dtype="uint1", rising=True), f"{name}.bits"
+        integer.threshold(data, limits, falling, dtype="uint1", rising=True), f"{name}.bits"
     )
 
 

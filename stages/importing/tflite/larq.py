@@ -78,8 +78,8 @@ def levels(builder: TfliteBuilder, data: Any, centre: int, name: str) -> Any:
     shape, dtype = value_shape(data), value_dtype(data)
     limits = np.full((1, shape[-1]), centre, np.float32 if dtype == "float32" else np.int32)
     threshold = builder.tensor(f"{name}.threshold", limits)
-    flip = builder.tensor(f"{name}.flip", np.zeros(shape[-1], np.uint8))
-    return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT, rising=True), name)
+    falling = builder.tensor(f"{name}.flip", np.zeros(shape[-1], np.uint8))
+    return builder.emit(integer.threshold(data, threshold, falling, dtype=BIT, rising=True), name)
 
 
 def quantized(builder: TfliteBuilder, index: int, name: str) -> Any:
@@ -188,8 +188,8 @@ def _signs(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
     info = np.iinfo(np.int32)
     reached = np.clip(count - 2 * limits, info.min, info.max).astype(np.int32)
     threshold = builder.tensor(f"{operator.layer}.threshold", reached[None])
-    flip = builder.tensor(f"{operator.layer}.flip", np.zeros(units, np.uint8))
-    call = integer.threshold(total, threshold, flip, dtype=BIT, rising=True)
+    falling = builder.tensor(f"{operator.layer}.flip", np.zeros(units, np.uint8))
+    call = integer.threshold(total, threshold, falling, dtype=BIT, rising=True)
     return builder.emit(call, f"{operator.layer}.sign")
 
 

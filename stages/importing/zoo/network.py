@@ -93,7 +93,7 @@ class NetworkBuilder:
         )
 
     def depthwise(self, name: str, x: str, stride: int, activation: Activation) -> str:
-        """A 3x3 convolution of every channel on its own."""
+        """A 3x3 depthwise convolution."""
         channels = self._shapes[x][0]
         return self.conv(name, x, channels, 3, stride, groups=channels, activation=activation)
 

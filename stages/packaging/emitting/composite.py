@@ -73,12 +73,15 @@ class Composite:
 
     @property
     def is_of_levels(self) -> bool:
-        """Whether it stands between simulated quantizers, which have become integers."""
+        """Whether it stands between simulated quantizers, which have become integers.
+
+        Bit-packing makes DEPTHWISE composites of TE ones, which are of pre-quantized models.
+        """
         return str(self.function.attrs["composite"]) not in (TE, LINEAR, DEPTHWISE)
 
     @property
     def has_micro_kernel(self) -> bool:
-        """Whether one computes the sums, those of every channel on its own included."""
+        """Whether a micro-kernel computes the sums, that of depthwise convolutions included."""
         return self.is_convolution or is_op(self.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property
@@ -215,7 +218,7 @@ class Layer:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every channel is convolved on its own, by taps side by side."""
+        """Whether it is a depthwise convolution, by taps side by side."""
         return is_op(self.composite.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property

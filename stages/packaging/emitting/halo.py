@@ -37,7 +37,7 @@ class StoredHalo:
     def fill(self, buffer: Buffer, shape: Sequence[int], dtype: str) -> None:
         """Emit loops that write it around the image of an edge.
 
-        `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp).
+        `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (LUTs: 4 * Cp).
         """
         planes, height, width, channels = (1, *shape)[-4:]
         top, left, bottom, right = self.sides

@@ -151,12 +151,12 @@ class BlockValues(BlockVectors):
         return BlockValue(self.words, wide, reach=MOST)
 
     def _threshold(self, call: Call) -> BlockValue:
-        data, thresholds, flip = call.args
+        data, thresholds, falling = call.args
         value, kind = self._operand(data), self._kind(thresholds)
         lanes = self._comparable(value, kind)
         compare = "fcmp oge" if kind == self.floats else "icmp sge"
         is_rising = attributes(call).get("rising", False)
-        flipped = "" if is_rising else self.nonzero(self.bytes, self._lanes(flip))
+        flipped = "" if is_rising else self.nonzero(self.bytes, self._lanes(falling))
 
         def mask(limit: str) -> str:
             reached = self.let(f"{compare} {kind} {lanes}, {limit}")

@@ -71,7 +71,7 @@ def _count(
     elements: Elements, call: Call, each: Each, precomputed: Precomputed, width: int
 ) -> Buffer:
     """A buffer of how many thresholds are reached."""
-    source, table, flip = call.args
+    source, table, falling = call.args
     kind = counted_in(dtype_of(table.ty), elements.of.isa)
     compared = T.alloc_buffer((width,), dtype_of(table.ty))
     counts = T.alloc_buffer((width,), kind)
@@ -88,7 +88,7 @@ def _count(
         def count(lane: Index, at: Position, raw: Scalar) -> None:
             del raw
             limits = replace(elements.thresholds_of(call, at.channel), rows=[row])
-            (hit,) = limits.reached(call, compared[lane], elements.operand(flip, at))
+            (hit,) = limits.reached(call, compared[lane], elements.operand(falling, at))
             T.buffer_store(counts, counts[lane] + number_of(hit, kind), [lane])
 
         each(count)

@@ -48,10 +48,10 @@ class ChannelThresholds:
         rows = range(self.size) if self.rows is None else self.rows
         return [holds(self.tensor[row * self.channels + self.channel]) for row in rows]
 
-    def reached(self, call: Call, value: Scalar, flip: Scalar) -> Sequence[Any]:
+    def reached(self, call: Call, value: Scalar, falling: Scalar) -> Sequence[Any]:
         """Which of these thresholds a value reaches, by the operator's own arithmetic."""
         found: Sequence[Scalar] = ARITHMETIC[names.QNN_THRESHOLD](
-            TIR, value, self, flip, **attributes(call)
+            TIR, value, self, falling, **attributes(call)
         )
         return found
 

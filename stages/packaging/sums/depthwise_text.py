@@ -12,8 +12,8 @@ from hw.isa import Vector
 from hw.isa.instruction import Instruction
 from hw.isa.instruction_set import Isa
 from hw.isa.operation import Operation
+from stages.kernels.byte_shift import SHIFT
 from stages.kernels.llvm import FunctionText
-from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
 from stages.packaging.emitting.addressing import FEW_REGISTERS
 

@@ -96,11 +96,11 @@ class TaskShare:
 
 @dataclass(frozen=True)
 class TaskGrid:
-    """The work items of a kernel, `spread` being W / D and `each` the tasks of a thread."""
+    """The work items of a kernel, `cost_ratio` being W / D and `each` the tasks of a thread."""
 
     blocks: int
     runs: int
-    spread: float
+    cost_ratio: float
     each: int
 
     @property
@@ -168,9 +168,9 @@ class TaskGrid:
 
     def _enough(self, groups: int) -> int:
         """Tasks at most with which twice as many groups would not be better."""
-        if not self.spread:
+        if not self.cost_ratio:
             return self.items
-        bound = ceil(2 * groups**2 * self.each / self.spread) - 1
+        bound = ceil(2 * groups**2 * self.each / self.cost_ratio) - 1
         return min(self.items, max(1, bound))
 
     @property

@@ -45,8 +45,8 @@ class WinogradTiles(Reads):
         self.words = self.inputs // self.signature.channels_per_word
         self.transform = transform_for(attrs["strides"], attrs["tile"])
         self.down, self.across = map(self.transform.tiles_of, (of.height, of.width))
-        self.squares = of.composite.images * self.down * self.across
-        self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
+        self.winograd_tiles = of.composite.images * self.down * self.across
+        self.calls_a_run = calls_a_run(self.winograd_tiles, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
 
     @property
@@ -86,7 +86,7 @@ class WinogradRuns(OutputRows):
     @property
     def runs(self) -> int:
         """Work items of a block: some tiles of the kernel."""
-        return tile_count(_winograd(self.of).squares, self.of.reads.rows)
+        return tile_count(_winograd(self.of).winograd_tiles, self.of.reads.rows)
 
     @property
     def tiles(self) -> int:
@@ -123,7 +123,7 @@ class WinogradSums(Sums):
         """The products of some tiles, then their sums and what follows."""
         del tile
         of, reads = self.of, self.reads
-        first = T.bind(tirx.min(run * self.rows, reads.squares - self.rows))
+        first = T.bind(tirx.min(run * self.rows, reads.winograd_tiles - self.rows))
         self._multiply(block, first)
         place = self.transform.products * self.product
         with T.serial(0, self.rows) as m:
@@ -156,12 +156,12 @@ class WinogradSums(Sums):
         with T.serial(0, parts) as part, T.serial(0, products) as number:
             own = ((block * parts + part) * products + number) * size
             with T.serial(0, reads.calls_a_run) as call:
-                square = call * signature.rows
-                start = number * shape_of(data.ty)[1] + (first + square) * reads.inputs
+                offset = call * signature.rows
+                start = number * shape_of(data.ty)[1] + (first + offset) * reads.inputs
                 elements = (
                     of.arguments[data.name][start],
                     of.arguments[weights.name][own],
-                    of.scratch[number * self.product + square * BLOCK + part * channels],
+                    of.scratch[number * self.product + offset * BLOCK + part * channels],
                     of.arguments[weights.name][own + size + call * reads.prefetched],
                 )
                 call_on(self.inner, *elements)

@@ -20,7 +20,7 @@ from pipelines.recipe import load
 from pipelines.remote.timed_turns import TurnLengths
 from pipelines.remote.transport import Transport
 from pipelines.runners.replay import qemu_lacks
-from pipelines.tuning import ledger, subjects
+from pipelines.tuning import kernels_by_layer, ledger
 from pipelines.tuning.trials import Tuner
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.remote.fakes import fake, faulty
@@ -133,12 +133,12 @@ def test_a_board_of_another_architecture(hardware: str, tmp_path: Path) -> None:
     made.record(made.groups[0], layer, other, seconds=1e-9, against_seconds=1.0, ratio=1e-9)
     tuned = PlanExecution(wanted)
     tuned.produce(wanted.step("scheduling"))
-    assert subjects.running(tuned)[layer.name] == other.kernel
+    assert kernels_by_layer.running(tuned)[layer.name] == other.kernel
     untuned = PlanExecution(
         replace(wanted, measured_choices=replace(wanted.measured_choices, trials=0))
     )
     untuned.produce(wanted.step("scheduling"))
-    assert subjects.running(untuned)[layer.name] == layer.default.kernel
+    assert kernels_by_layer.running(untuned)[layer.name] == layer.default.kernel
 
 
 @pytest.mark.slow

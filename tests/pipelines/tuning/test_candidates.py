@@ -15,7 +15,7 @@ from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.packing_choices import packing_text
 from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
-from stages.kernels.workloads import Subject, Workload
+from stages.kernels.workloads import LayerKernels, Workload
 from tests.pipelines.tuning.test_ledger import trial
 from tests.stages.pipeline import kept_candidates
 from tests.targets import AARCH64, AVX2
@@ -35,9 +35,9 @@ def dots(
 def layer(**changes: Any) -> TunedWorkload:
     """With five kernels, of which that of six pixels is predicted to be best."""
     variants = [dots(rows, 1.0 + (6 - rows) / 10) for rows in (2, 3, 4, 5, 6)]
-    subject = Subject((Workload("u8s8", SHAPE, 64),), tuple(variants))
+    layer_kernels = LayerKernels((Workload("u8s8", SHAPE, 64),), tuple(variants))
     default = Candidate(name(6), "rows_inner")
-    return TunedWorkload("conv", 1, subject, default, **{"hardware": AVX2, **changes})
+    return TunedWorkload("conv", 1, layer_kernels, default, **{"hardware": AVX2, **changes})
 
 
 def name(rows: int) -> str:
@@ -73,8 +73,8 @@ def test_as_ranked() -> None:
 
 def test_what_was_just_measured_counts_for_the_next_layer() -> None:
     found, narrow = layer(), "mac8_dot4_6x16_none_avx2"
-    kernels = (*found.subject.candidates, dots(6, 0.75, channels=16))
-    found.subject = Subject(found.subject.workloads, kernels)
+    kernels = (*found.kernels.candidates, dots(6, 0.75, channels=16))
+    found.kernels = LayerKernels(found.kernels.workloads, kernels)
     before = found.candidates(5)
     assert before[:2] == [Candidate(name(5)), Candidate(narrow)]
     shapes = [(f"u8s8 3x3s1x1_64to64_{size}x{size}",) for size in range(20, 28)]
@@ -147,7 +147,7 @@ def test_what_is_predicted_of_a_candidate() -> None:
 
 
 def packings(found: TunedWorkload, count: int) -> list[str]:
-    of_kernels = {found.subject.kernel(one): one.signature for one in found.subject.ranked()}
+    of_kernels = {found.kernels.kernel(one): one.signature for one in found.kernels.ranked()}
     signatures = [of_kernels[candidate.kernel] for candidate in found.candidates(count)]
     return [packing_text(signature) for signature in signatures if signature.plan is not None]
 
@@ -156,9 +156,11 @@ def test_every_packing_of_bits_is_tried() -> None:
     """Of few trials, half at most are given to kernels for their packing alone."""
     problem = Problem(2, 1, "bipolar")
     kernels = tuple(kept_candidates(problem, AARCH64))
-    subject = Subject((Workload(problem.name, Geometry((3, 3), 512, 7, 7), 512),), kernels)
-    ranked = [subject.kernel(one) for one in subject.ranked()]
-    found = TunedWorkload("conv", 1, subject, Candidate(ranked[0], "rows_inner"), AARCH64)
+    layer_kernels = LayerKernels(
+        (Workload(problem.name, Geometry((3, 3), 512, 7, 7), 512),), kernels
+    )
+    ranked = [layer_kernels.kernel(one) for one in layer_kernels.ranked()]
+    found = TunedWorkload("conv", 1, layer_kernels, Candidate(ranked[0], "rows_inner"), AARCH64)
     all_of_them = set(packings(found, 1000))
     assert len(all_of_them) == 8  # words of 8 to 128 bits, and planes inside of 32 to 128
     assert set(packings(found, 16)) == all_of_them
@@ -173,9 +175,10 @@ def test_every_packing_of_bits_is_tried() -> None:
 
 def test_where_bits_are_packed_in_one_way_nothing_is_moved() -> None:
     found = layer()
-    subject = Subject(
-        found.subject.workloads, (*found.subject.candidates, dots(4, 9.0, TransformedDots(2)))
+    layer_kernels = LayerKernels(
+        found.kernels.workloads,
+        (*found.kernels.candidates, dots(4, 9.0, TransformedDots(2))),
     )
     mixed = layer()
-    mixed.subject = subject
+    mixed.kernels = layer_kernels
     assert [c.kernel for c in mixed.candidates(2)] == [name(5), name(4)]

@@ -228,5 +228,5 @@ def test_shipped_records_are_found_by_the_layers_that_they_were_measured_for() -
     step = plan.of(load.load_recipe(str(keys.ROOT / "recipes" / f"{RECORDED}.yaml"))).step("zoo")
     source = zoo.build(options=validated("stages.options", "ZooOptions", step.options["options"]))
     model = quantizing.run(model=importing.run(source=source, options=ImportOptions()))
-    subjects = legalizing.subjects(model=model, options=LegalizeOptions(), candidates={})
-    assert recorded and recorded <= {one.workload.name for one in subjects.values()}
+    found = legalizing.kernels_by_layer(model=model, options=LegalizeOptions(), candidates={})
+    assert recorded and recorded <= {one.workload.name for one in found.values()}

@@ -19,7 +19,7 @@ from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.selection import ranked
 from stages.kernels.signature import KernelSignature
-from stages.kernels.workloads import Subject, Workload
+from stages.kernels.workloads import LayerKernels, Workload
 from tests.pipelines.tuning.test_ledger import HERE, trial
 from tests.targets import AVX2
 
@@ -31,7 +31,7 @@ SHAPES = [
 METHODS = Dots(4), PairedDots(2, 32)
 
 
-def subject(geometry: Geometry) -> Subject:
+def layer_kernels(geometry: Geometry) -> LayerKernels:
     """With kernels of two methods and ten tiles; predicted alike, but for what rows leave over."""
     signatures = [
         KernelSignature("avx2", None, method, rows, channels, "none", 0)
@@ -39,7 +39,7 @@ def subject(geometry: Geometry) -> Subject:
         for rows, channels in TILES
     ]
     kernels = [KernelCandidate(s, s.rows * s.channels / 32 + 1 / s.rows, 0.0) for s in signatures]
-    return Subject((Workload("u8s8", geometry, 128),), tuple(kernels))
+    return LayerKernels((Workload("u8s8", geometry, 128),), tuple(kernels))
 
 
 def truth(kernel: str, cycles: float) -> float:
@@ -48,8 +48,8 @@ def truth(kernel: str, cycles: float) -> float:
 
 
 def measured(geometry: Geometry, **changes: Any) -> Iterator[Trial]:
-    """All kernels of a subject beside the one that is predicted to be best."""
-    found = subject(geometry)
+    """All kernels of a layer beside the one that is predicted to be best."""
+    found = layer_kernels(geometry)
     predictions = {found.kernel(one): found.workload.cycles(one) for one in found.ranked()}
     default = next(iter(predictions))
     for kernel, cycles in predictions.items():
@@ -59,14 +59,14 @@ def measured(geometry: Geometry, **changes: Any) -> Iterator[Trial]:
             yield trial(kernel, ratio, predicted=cycles / predictions[default], **facts)
 
 
-def kernels(found: Subject, by: ranking.Ranking = BY_PREDICTION) -> list[str]:
+def kernels(found: LayerKernels, by: ranking.Ranking = BY_PREDICTION) -> list[str]:
     default = found.kernel(found.ranked()[0])
     return [found.kernel(one) for one in by.ordered(found, default)]
 
 
 @pytest.mark.parametrize("geometry", SHAPES)
 def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> None:
-    found = subject(geometry)
+    found = layer_kernels(geometry)
     assert fit([]) == BY_PREDICTION and learned([], AVX2) == BY_PREDICTION
     expected = ranked(found.candidates, geometry, 128)
     assert BY_PREDICTION.ordered(found, found.kernel(expected[0])) == expected
@@ -78,7 +78,7 @@ def test_without_trials_the_order_is_the_predicted_one(geometry: Geometry) -> No
 @pytest.mark.parametrize("unseen", range(len(SHAPES)))
 def test_the_best_of_a_layer_that_was_never_measured_comes_first(unseen: int) -> None:
     others = [shape for shape in SHAPES if shape is not SHAPES[unseen]]
-    found = subject(SHAPES[unseen])
+    found = layer_kernels(SHAPES[unseen])
     cycles = {found.kernel(one): found.workload.cycles(one) for one in found.ranked()}
     best = min(cycles, key=lambda kernel: truth(kernel, cycles[kernel]))
     by = fit(trial for shape in others for trial in measured(shape))
@@ -89,7 +89,9 @@ def test_the_best_of_a_layer_that_was_never_measured_comes_first(unseen: int) ->
 def test_the_same_ledger_gives_the_same_order() -> None:
     trials = [trial for shape in SHAPES for trial in measured(shape)]
     assert fit(trials) == fit(list(trials))
-    assert kernels(subject(SHAPES[0]), fit(trials)) == kernels(subject(SHAPES[0]), fit(trials))
+    assert kernels(layer_kernels(SHAPES[0]), fit(trials)) == kernels(
+        layer_kernels(SHAPES[0]), fit(trials)
+    )
 
 
 def test_a_trial_that_is_wrong_by_much_moves_little() -> None:
@@ -99,7 +101,7 @@ def test_a_trial_that_is_wrong_by_much_moves_little() -> None:
     by, noisy = fit(trials), fit(noise)
     assert by != noisy
     for shape in SHAPES:
-        assert kernels(subject(shape), by)[0] == kernels(subject(shape), noisy)[0]
+        assert kernels(layer_kernels(shape), by)[0] == kernels(layer_kernels(shape), noisy)[0]
 
 
 def test_what_all_kernels_of_a_layer_have_in_common_says_nothing_of_their_order() -> None:
@@ -107,7 +109,10 @@ def test_what_all_kernels_of_a_layer_have_in_common_says_nothing_of_their_order(
     trials = [trial for shape in SHAPES[:2] for trial in measured(shape)]
     halved = [t.model_copy(update={"ratio": (t.ratio or 1) / 2}) for t in trials]
     for shape in SHAPES:
-        assert kernels(subject(shape), fit(halved))[0] == kernels(subject(shape), fit(trials))[0]
+        assert (
+            kernels(layer_kernels(shape), fit(halved))[0]
+            == kernels(layer_kernels(shape), fit(trials))[0]
+        )
 
 
 @pytest.mark.parametrize(

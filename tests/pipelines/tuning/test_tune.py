@@ -17,7 +17,7 @@ from pipelines.builds.plan_execution import PlanExecution
 from pipelines.errors import UserError
 from pipelines.machine import check_runs
 from pipelines.recipe import load
-from pipelines.tuning import alternatives, finished_trials, ledger, subjects
+from pipelines.tuning import alternatives, finished_trials, kernels_by_layer, ledger
 from pipelines.tuning.candidates import candidate_name
 from pipelines.tuning.dry_build import DryBuild
 from pipelines.tuning.ledger import Finished, Trial
@@ -82,15 +82,18 @@ def test_what_was_measured_best_is_built() -> None:
     built.produce(made.step("packaging"))
     machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
     layer = "layer1.0.conv1"
-    subject, default = subjects.of(built)[layer], subjects.running(built)[layer]
-    algorithms = {one.algorithm: subject.kernel(one) for one in subject.ranked()}
+    layer_kernels, default = (
+        kernels_by_layer.of(built)[layer],
+        kernels_by_layer.running(built)[layer],
+    )
+    algorithms = {one.algorithm: layer_kernels.kernel(one) for one in layer_kernels.ranked()}
     assert len(algorithms) > 1
     for kernel in algorithms.values():
         ledger.append(
             [
                 Trial(
                     machine=machine,
-                    workloads=tuple(workload.name for workload in subject.workloads),
+                    workloads=tuple(workload.name for workload in layer_kernels.workloads),
                     kernel=kernel,
                     order="blocks_inner",
                     against=default,
@@ -105,10 +108,10 @@ def test_what_was_measured_best_is_built() -> None:
             replace(made, measured_choices=replace(made.measured_choices, trials=1))
         )
         tuned.produce(made.step("scheduling"))
-        assert subjects.running(tuned)[layer] == kernel
-        assert subjects.orders(tuned)[layer] == "blocks_inner"
+        assert kernels_by_layer.running(tuned)[layer] == kernel
+        assert kernels_by_layer.orders(tuned)[layer] == "blocks_inner"
     # Without trials the ledger is not heeded.
-    assert subjects.running(PlanExecution(made))[layer] == default
+    assert kernels_by_layer.running(PlanExecution(made))[layer] == default
 
 
 @pytest.mark.slow
@@ -118,10 +121,13 @@ def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
     built.produce(built.plan.step("packaging"))
     machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
     layer = "layer1.0.conv1"
-    subject, default = subjects.of(built)[layer], subjects.running(built)[layer]
+    layer_kernels, default = (
+        kernels_by_layer.of(built)[layer],
+        kernels_by_layer.running(built)[layer],
+    )
     facts: dict[str, Any] = {
         "machine": machine,
-        "workloads": tuple(workload.name for workload in subject.workloads),
+        "workloads": tuple(workload.name for workload in layer_kernels.workloads),
         "kernel": default,
         "order": "rows_inner",
         "rows": 3,
@@ -161,10 +167,10 @@ def test_a_dry_build_leaves_nothing_but_items() -> None:
     built = PlanExecution(plan.of(resolved))
     built.produce(built.plan.step("packaging"))
     before = sorted((built.store.root / "bitpacking").iterdir())
-    subject = subjects.of(built)["layer1.0.conv1"]
-    kernel = subject.kernel(subject.ranked()[-1])
-    choices = {w.name: {"kernel": kernel, "order": None} for w in subject.workloads}
-    assert subjects.running(DryBuild(built, choices))["layer1.0.conv1"] == kernel
+    layer_kernels = kernels_by_layer.of(built)["layer1.0.conv1"]
+    kernel = layer_kernels.kernel(layer_kernels.ranked()[-1])
+    choices = {w.name: {"kernel": kernel, "order": None} for w in layer_kernels.workloads}
+    assert kernels_by_layer.running(DryBuild(built, choices))["layer1.0.conv1"] == kernel
     assert sorted((built.store.root / "bitpacking").iterdir()) == before
 
 

@@ -10,8 +10,8 @@ from stages.dialect.padding import Padding, Sides
 from stages.dialect.resummation import resum
 from stages.graph.collecting import collect
 from stages.kernels import (
+    byte_shift,
     direct_operators,
-    rebase,
 )
 from tests.stages.dialect.example import IMAGE, RNG, Example, floats, integers
 from tests.stages.kernels.packed_examples import PACKED
@@ -72,8 +72,8 @@ INTEGER: dict[str, Example] = {
         (integers(-999, 999, (2, 9), "int32"), integers(-128, 127, (9, 5), "int8")),
         {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
     ),
-    "rebase": Example(rebase.rebase, (integers(-128, 127, (1, 2, 3, 3), "int8"),), {}),
-    "less_shift": Example(rebase.less_shift, (integers(0, 255, (1, 2, 3, 3), "uint8"),), {}),
+    "rebase": Example(byte_shift.as_unsigned, (integers(-128, 127, (1, 2, 3, 3), "int8"),), {}),
+    "less_shift": Example(byte_shift.less_shift, (integers(0, 255, (1, 2, 3, 3), "uint8"),), {}),
     "dense": Example(
         integer.dense,
         (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),

@@ -25,7 +25,7 @@ _TRANSFORMED = KernelSignature(
 )  # fmt: skip
 _PAIRS = KernelSignature("avx2", None, Dots(2), 2, 8, "none", 0)
 _LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
-_TILES = np.pad(BY_ONE.squares_of(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
+_TILES = np.pad(BY_ONE.tiles_of_images(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
 _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 PACKED: dict[str, Example] = {

@@ -56,7 +56,7 @@ def test_a_row_of_pixels_that_lie_close_together(
     columns: int, channels: int, words: int | None
 ) -> None:
     """Where that takes fewer words than a word a pixel."""
-    geometry = Geometry((2, columns), channels, 9, unit=4).as_unpadded
+    geometry = Geometry((2, columns), channels, 9, channel_unit=4).as_unpadded
     assert (geometry and geometry.row_words(4)) == words
     assert Geometry((2, columns), channels, 9).as_unpadded is None
 
@@ -102,7 +102,7 @@ def test_rows_that_the_first_cache_does_not_hold_are_read_from_the_second(
 def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
     """A Zen 4 looks ahead over four pixels of 32 channels; the same kernels on another core do not
     gain by being called more often."""
-    geometry = Geometry((1, 1), 64, 56, height=56)
+    geometry = Geometry((1, 1), 64, 56, output_rows=56)
     rows = {}
     for core in ("zen4", "icelake"):
         profile = AVX512VPOPCNTDQ.model_copy(update={"core": core})
@@ -139,7 +139,7 @@ def test_cycles_per_product_of_long_windows() -> None:
 def test_parts_of_a_block_without_an_output_are_left_out_where_they_can_be(
     outputs: int, parts: int
 ) -> None:
-    geometry = Geometry((1, 1), 32, 7, height=3)
+    geometry = Geometry((1, 1), 32, 7, output_rows=3)
     candidate, blocks = KernelCandidate(DOT, 5.0, 0.0), -(-outputs // 32)
     part = 3 * 7 * 8 * 5.0
     assert candidate.layer(geometry, outputs) == blocks * 4 * part

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.bias_folding import border, fold_bias, widened
+from stages.bitpacking.bias_folding import border, fold_bias, padded_to
 from stages.bitpacking.edge_layouts import Layout
 from stages.dialect.padding import NO_HALO, NO_SIDES, Halo, Sides
 from stages.dialect.zero_point import ZeroPoint
@@ -42,7 +42,7 @@ from tests.stages.synthesizing.plans import PLANS, plan_named
     geometries(),
     st.integers(1, 4),
     st.sampled_from([2, 4]),
-    st.sampled_from([{"packed_rows": 2}, {"phases": 2}, {"block": 1}]),
+    st.sampled_from([{"packed_rows": 2}, {"phases": 2}, {"channel_unit": 1}]),
     st.integers(0, 255),
     SEEDS,
 )
@@ -57,7 +57,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
     packed_rows, phases = rows.get("packed_rows", 1), rows.get("phases", 1)
     halo = window.halo(packed_rows, phases, ZeroPoint(2 * point))
-    lying: dict[str, Any] = {"block": 4} | rows
+    lying: dict[str, Any] = {"channel_unit": 4} | rows
     layout = Layout("bytes", *geometry.size, channels, 8, None, halo, **lying)
     padded = layout.padded_channels
     data = in_bytes(x, halo, padded, packed_rows=packed_rows, phases=phases)
@@ -66,7 +66,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     result = run(
         "packed_conv2d",
         data,
-        pack_weights(signature, widened(q, layout)),
+        pack_weights(signature, padded_to(q, layout)),
         bias,
         signature=signature_text(signature),
         scale=1,

@@ -39,7 +39,7 @@ def convolved(one: Transform, levels: Array, q: Array) -> Array:
 
 def by_winograd(one: Transform, levels: Array, q: Array) -> Array:
     height, width = ((extent - WINDOW) // one.stride + 1 for extent in levels.shape[1:3])
-    return one.sums_of(one.squares_of(levels), one.of_weights(q), (height, width))
+    return one.sums_of(one.tiles_of_images(levels), one.of_weights(q), (height, width))
 
 
 def matrix_of(column: Any, size: int) -> Array:
@@ -77,7 +77,7 @@ def test_outputs_that_fill_no_tiles_are_those_of_a_larger_image(one: Transform) 
     shape = (1, one.reach(height), one.reach(width), 3)
     levels = rng.integers(0, 256, shape).astype(np.uint8)
     q = rng.integers(-128, 128, (4, 3, 3, 3)).astype(np.int8)
-    found = one.sums_of(one.squares_of(levels), one.of_weights(q), (height, width))
+    found = one.sums_of(one.tiles_of_images(levels), one.of_weights(q), (height, width))
     np.testing.assert_array_equal(found, convolved(one, levels, q)[:, :height, :width])
 
 

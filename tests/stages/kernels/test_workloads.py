@@ -8,7 +8,7 @@ from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import KernelSignature
-from stages.kernels.workloads import Subject, Workload, pick, products_problem, schedule_of
+from stages.kernels.workloads import LayerKernels, Workload, pick, products_problem, schedule_of
 
 CHEAP = KernelCandidate(KernelSignature("avx2", None, Dots(2), 2, 32, "none", 0), 1.0, 0.0)
 DEAR = KernelCandidate(KernelSignature("avx2", None, Dots(2), 1, 32, "none", 0), 2.0, 0.0)
@@ -40,8 +40,8 @@ def test_a_candidate_is_taken_and_other_kernels_are_not() -> None:
 
 
 def test_what_there_is_to_choose() -> None:
-    subject = Subject((WORKLOAD,), CANDIDATES)
-    assert subject.ranked() == [CHEAP, DEAR]
+    layer_kernels = LayerKernels((WORKLOAD,), CANDIDATES)
+    assert layer_kernels.ranked() == [CHEAP, DEAR]
     # 9 windows of 16 words, 4 tiles of pixels, 7 rows, 4 blocks of channels.
     assert WORKLOAD.cycles(CHEAP) == 9 * 16 * 4 * 7 * 4
 

@@ -186,7 +186,7 @@ def test_tiles_multiply_bytes_and_bfloat16_alone() -> None:
 def test_a_step_is_a_part_of_a_windows_row(
     channels: int, unit: int, kernel: int, steps: set[int]
 ) -> None:
-    geometry = Geometry((kernel, kernel), channels, 56, 56, unit=unit)
+    geometry = Geometry((kernel, kernel), channels, 56, 56, channel_unit=unit)
     assert {o.signature.step for o in candidates() if geometry.takes(o.signature)} == steps
 
 

@@ -9,7 +9,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.kernels.rebase import rebase
+from stages.kernels.byte_shift import as_unsigned
 from stages.numerics import linear_quantizers, onnx_luts
 from stages.numerics.float_softmax import softmax
 from stages.numerics.onnx_layers import qlinear_softmax
@@ -69,6 +69,6 @@ def test_bytes(shape: tuple[int, ...], dtype: str, hardware: Hardware) -> None:
     table = net.builder.tensor("table", onnx_luts.exponentials(np.float32(0.1), shape[-1]))
     y = net.emit(qlinear_softmax(net.x, table, levels=254.0, zero_point=-128), "softmax")
     if dtype == "int8":
-        y = net.emit(rebase(y), "unsigned")
+        y = net.emit(as_unsigned(y), "unsigned")
     _, program = assert_exact(net.model(y), net.inputs(), hardware)
     assert len(program.calls) == 1

@@ -77,13 +77,13 @@ def parts(grid: TaskGrid, together: int, counts: tuple[int, ...]) -> list[list[I
     return found
 
 
-@pytest.mark.parametrize("spread", (0.0, 1.0, MANY))
+@pytest.mark.parametrize("cost_ratio", (0.0, 1.0, MANY))
 @pytest.mark.parametrize(("blocks", "runs"), ((1, 9), (6, 5), (8, 13), (5, 1)))
 def test_every_item_comes_once_in_row_blocks_of_any_size(
-    blocks: int, runs: int, spread: float
+    blocks: int, runs: int, cost_ratio: float
 ) -> None:
     skip_unless_runnable(SSE2)
-    grid = TaskGrid(blocks, runs, spread, each=2)
+    grid = TaskGrid(blocks, runs, cost_ratio, each=2)
     counts = tuple(sorted({min(n, grid.items) for n in (1, 2, 3, 5, 8, 64)}))
     whole = parts(grid, runs, counts)
     for together in {1, 2, 3, max(1, runs - 1), runs + 1}:

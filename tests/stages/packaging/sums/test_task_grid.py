@@ -54,11 +54,11 @@ class Shared:
         return found
 
 
-@pytest.mark.parametrize("spread", (0.0, 0.3, 1.0, 6.0, MANY))
+@pytest.mark.parametrize("cost_ratio", (0.0, 0.3, 1.0, 6.0, MANY))
 @pytest.mark.parametrize(("blocks", "runs"), ((1, 9), (6, 5), (8, 14), (16, 4), (5, 1)))
-def test_every_item_is_one_task_s(blocks: int, runs: int, spread: float) -> None:
+def test_every_item_is_one_task_s(blocks: int, runs: int, cost_ratio: float) -> None:
     skip_unless_runnable(SSE2)
-    grid = TaskGrid(blocks, runs, spread, each=2)
+    grid = TaskGrid(blocks, runs, cost_ratio, each=2)
     shared = Shared(grid)
     for tasks in {min(tasks, grid.items) for tasks in (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)}:
         parts = shared.items(tasks)
@@ -74,7 +74,9 @@ def blocks_of(part: Items) -> int:
 
 def test_what_weighs_more_is_read_by_fewer() -> None:
     skip_unless_runnable(SSE2)
-    light, even, heavy = (Shared(TaskGrid(8, 28, spread, each=2)) for spread in (0.1, 1.0, MANY))
+    light, even, heavy = (
+        Shared(TaskGrid(8, 28, cost_ratio, each=2)) for cost_ratio in (0.1, 1.0, MANY)
+    )
     for threads in (2, 4):
         assert all(blocks_of(part) == 8 for part in light.items(2 * threads))
         assert all(blocks_of(part) <= 8 // threads for part in heavy.items(2 * threads))
@@ -92,7 +94,7 @@ def test_many_threads_have_no_run_for_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "spread", "few"),
+    ("runs", "cost_ratio", "few"),
     (
         (28, 0.0, FewThreads(14, 14)),
         (28, 0.4, FewThreads(4, 14)),
@@ -102,7 +104,7 @@ def test_many_threads_have_no_run_for_each() -> None:
         (3, 0.0, None),
     ),
 )
-def test_few_threads_read_all_weights(runs: int, spread: float, few: FewThreads | None) -> None:
+def test_few_threads_read_all_weights(runs: int, cost_ratio: float, few: FewThreads | None) -> None:
     """Each, as long as that is the best, and no task has less than it takes to be worth it."""
-    assert TaskGrid(8, runs, spread, each=2).few == few
+    assert TaskGrid(8, runs, cost_ratio, each=2).few == few
     assert few is None or few.tasks * RUNS_A_TASK <= runs

@@ -22,7 +22,7 @@ from stages.kernels.geometry import tile_count
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature
-from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
+from stages.kernels.winograd_transforms import BY_ONE, WINOGRAD_TILES_A_RUN, calls_a_run
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
 from stages.options import LegalizeOptions
@@ -114,15 +114,15 @@ def test_any_padding_and_zero_point(
 
 
 @pytest.mark.parametrize("rows", range(1, 17))
-@pytest.mark.parametrize("squares", (1, 2, 9, 16, 17, 49, 196))
-def test_tiles_of_the_kernel_in_a_run(rows: int, squares: int) -> None:
+@pytest.mark.parametrize("tiles", (1, 2, 9, 16, 17, 49, 196))
+def test_tiles_of_the_kernel_in_a_run(rows: int, tiles: int) -> None:
     """As many as there are tiles for, and little more work than one by one."""
-    rows = min(rows, squares)
-    calls = calls_a_run(squares, rows)
-    assert rows <= calls * rows <= min(squares, SQUARES_A_RUN)
-    assert tile_count(squares, calls * rows) * calls <= 9 / 8 * tile_count(squares, rows)
-    if squares % rows == 0 and squares <= SQUARES_A_RUN:
-        assert calls * rows == squares
+    rows = min(rows, tiles)
+    calls = calls_a_run(tiles, rows)
+    assert rows <= calls * rows <= min(tiles, WINOGRAD_TILES_A_RUN)
+    assert tile_count(tiles, calls * rows) * calls <= 9 / 8 * tile_count(tiles, rows)
+    if tiles % rows == 0 and tiles <= WINOGRAD_TILES_A_RUN:
+        assert calls * rows == tiles
 
 
 def test_all_weights_of_the_next_product_are_fetched() -> None:
@@ -283,13 +283,13 @@ def test_a_measurement_counts_beside_what_is_predicted_best() -> None:
         "candidates": candidates,
         "hardware": AVX2,
     }
-    (subject,) = bitpacking.subjects(
+    (layer_kernels,) = bitpacking.kernels_by_layer(
         model=models["canonicalizing"], options=LegalizeOptions(), candidates=candidates
     ).values()
-    predicted, second, *_ = map(subject.kernel, subject.ranked())
+    predicted, second, *_ = map(layer_kernels.kernel, layer_kernels.ranked())
     for against, expected in ((None, second), (predicted, second), (second, predicted)):
         choice = {"kernel": second, "order": None, "against": against}
-        packed = bitpacking.run(choices={subject.workload.name: choice}, **arguments)
+        packed = bitpacking.run(choices={layer_kernels.workload.name: choice}, **arguments)
         assert [kernel.name for kernel in kernels(packed)] == [expected]
 
 

@@ -12,11 +12,11 @@ from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.packed_conv2d import is_convolution
 from stages.kernels.signature_text import parse_signature
-from stages.kernels.workloads import Subject
+from stages.kernels.workloads import LayerKernels
 from stages.options import LegalizeOptions
 
 
-def of(steps: Steps) -> dict[str, Subject]:
+def of(steps: Steps) -> dict[str, LayerKernels]:
     """Layer → what there is to choose for it."""
     plan = steps.plan
     candidates = steps.load(plan.step("enumerating"))
@@ -24,11 +24,11 @@ def of(steps: Steps) -> dict[str, Subject]:
     data = plan.step("legalizing").options["options"]
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
     canonical = steps.load(plan.step("canonicalizing"))
-    found = bitpacking.subjects(model=canonical, options=options, candidates=candidates)
+    found = bitpacking.kernels_by_layer(model=canonical, options=options, candidates=candidates)
     # Where the algorithm is open too, it is chosen first, of all kernels there are.
-    own = legalizing.subjects(model=model, options=options, candidates=candidates)
-    is_open = {name for name, subject in own.items() if len(subject.workloads) > 1}
-    return own | {name: subject for name, subject in found.items() if name not in is_open}
+    own = legalizing.kernels_by_layer(model=model, options=options, candidates=candidates)
+    is_open = {name for name, kernels in own.items() if len(kernels.workloads) > 1}
+    return own | {name: kernels for name, kernels in found.items() if name not in is_open}
 
 
 def running(steps: Steps) -> dict[str, str]:

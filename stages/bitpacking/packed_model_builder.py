@@ -1,4 +1,5 @@
-"""Where the values of `main` lie in the packed model: as the user sees them, or in layouts."""
+"""The packed model under construction: where each variable of `main` lies in it, as the user sees
+it or in layouts."""
 
 from __future__ import annotations
 
@@ -23,8 +24,11 @@ from stages.kernels.packing import round_up
 from stages.nodes import Call, Function, TupleGetItem, Var
 
 
-class Places(Pass):
-    """The packed model under construction; what is asked for in a layout is laid out once."""
+class PackedModelBuilder(Pass):
+    """Writes the packed model: composites note their results here, and read what others noted.
+
+    What is asked for in a layout that no composite writes is laid out once, for all who ask.
+    """
 
     def __init__(self, graph: Graph, edges: Edges) -> None:
         super().__init__(graph.model)
@@ -40,7 +44,7 @@ class Places(Pass):
         callee = self.functions.add_func(function, str(function.attrs["composite"]))
         return self.builder.emit_typed(Call(callee, arguments, ret_ty=function.ret_ty), name)
 
-    def written(self, results: Sequence[tuple[Var, Layout | None]], value: Var) -> None:
+    def note_results(self, results: Sequence[tuple[Var, Layout | None]], value: Var) -> None:
         """Note what a composite gives: variables of `main`, in a layout or as users see them."""
         for index, (variable, layout) in enumerate(results):
             part = value
@@ -52,10 +56,11 @@ class Places(Pass):
             else:
                 self._stored[variable, layout] = part
 
-    def found(self, variable: Var) -> tuple[Any, Layout | None]:
-        """A variable as what follows sums reads it, and the layout inside of which, if it is."""
+    def stored_or_read(self, variable: Var) -> tuple[Any, Layout | None]:
+        """A variable as operators behind sums read it: stored in a layout, which comes with it, or
+        as the user sees it, with None."""
         requests = self.edges.of(variable)
-        if requests.as_user or requests.inside is None:
+        if requests.is_stored_as_user or requests.inside is None:
             return self.read(variable), None
         return self._stored[variable, requests.inside], requests.inside
 
@@ -72,7 +77,7 @@ class Places(Pass):
             inner = layout_of(variable, "bytes")
             data = self.stored(variable, inner, layer)
             return self.call(to_bits(data, inner, layout), [data], name)
-        if self.conversions.lies_so(variable, layout):
+        if self.conversions.is_stored_so(variable, layout):
             view = relax.op.reshape(self.read(variable), layout.shape)
             return self.builder.emit(view, f"{layer}.bytes")
         function, arguments = self.conversions.to_bytes(variable, layout)

@@ -1,6 +1,8 @@
-"""Signed bytes as unsigned ones: what the first operand of `vpdpbusd` and `pmaddubsw` must be.
+"""The shift by 128 between signed and unsigned bytes, in both directions.
 
-The same shift as Jain et al. (2020), section IV-C: `q + 128`, and the zero point with it.
+The first operand of `vpdpbusd` and `pmaddubsw` must be unsigned bytes: `as_unsigned` makes these.
+The operands of SDOT and SMULL are signed: `less_shift` writes what they read, which is called
+rebased. Jain et al. (2020), section IV-C, have the same shift, of zero points as well.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ SHIFT = 128
 
 
 @elementwise("rebase", ["data"], of_type("uint8"), accepts={"data": ["int8"]})
-def rebase(m: Numbers, data: Value) -> Value:
-    """`data + 128` as uint8."""
+def as_unsigned(m: Numbers, data: Value) -> Value:
+    """`data + 128` as uint8; the operator is called `rebase`."""
     return m.cast(data, "int32") + SHIFT
 
 
