@@ -14,7 +14,7 @@ class WholeNumbers(TirNumbers):
     def saturated(
         self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
     ) -> Value:
-        """The same whole number as a float32; the zero point is added as `MAGIC` is taken away.
+        """`x` saturated, a whole float32; the zero point is added as `MAGIC` is taken off.
 
         Where floats have an instruction that rounds, integers are clipped.
         """
@@ -36,7 +36,7 @@ class UnsaturatedNumbers(TirNumbers):
     def saturated(
         self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
     ) -> Value:
-        """Not yet."""
+        """`x` rounded, with the zero point added, but not clipped to the bounds."""
         return self.nearest(x) + zero_point
 
 

@@ -27,7 +27,7 @@ def arena_bytes(program: Program, arena: Arena) -> str:
 
 
 def members(program: Program) -> list[str]:
-    """What the context holds for it."""
+    """What the context holds for runs over a batch: fields of its struct, in C."""
     if program.images == 1:
         return []
     lines = [
@@ -45,7 +45,7 @@ def members(program: Program) -> list[str]:
 
 
 def functions(program: Program, arena: Arena, profile: bool = False) -> list[str]:
-    """The functions behind `run_all(context, in, out)`, and that itself."""
+    """`run_all(context, in, out)` and the functions that it calls, in C."""
     one = _run_image(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.images == 1:

@@ -78,7 +78,7 @@ class Composite:
 
     @property
     def has_micro_kernel(self) -> bool:
-        """Whether one computes the sums, those of every channel on its own included."""
+        """Whether a micro-kernel computes the sums, those of every channel on its own included."""
         return self.is_convolution or is_op(self.main_or_none, operator_names.QNN_PACKED_DEPTHWISE)
 
     @property

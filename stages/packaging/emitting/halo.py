@@ -30,7 +30,7 @@ class StoredHalo:
 
     @classmethod
     def of(cls, attrs: Attrs) -> StoredHalo:
-        """That of an edge which is stored with these attributes."""
+        """The halo of an edge which is stored with these attributes."""
         halo = Halo.of(attrs)
         return cls(halo.sides, _elements(attrs, halo.level), attrs.get("phases", 1))
 

@@ -41,7 +41,7 @@ class BlockStore:
         self.buffers: list[Any] = []
 
     def text(self) -> Text:
-        """That function."""
+        """The function that stores, as LLVM IR."""
         raise NotImplementedError
 
     def open(self, channels: int) -> None:
@@ -58,7 +58,7 @@ class BlockStore:
             T.buffer_store(buffer, shared(value), [lane])
 
     def values(self, found: Computed) -> Sequence[Any]:
-        """What that is, one for each buffer."""
+        """What is kept of a channel, one value for each buffer."""
         raise NotImplementedError
 
     def close(self, block: Index, y: Index, x: Index) -> None:

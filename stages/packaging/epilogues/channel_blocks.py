@@ -131,7 +131,7 @@ class ChannelBlocks(Finisher):
         return f"{self.of.symbol}_epilogue"
 
     def include(self) -> None:
-        """The epilogue."""
+        """Include the text of the epilogue."""
         self.of.include(
             *Epilogue(self.of.composite, self.of.reads.preloads_bias).epilogue(self.name)
         )

@@ -37,22 +37,22 @@ class ChannelVectors(VectorFinisher):
 
     @cached_property
     def elements(self) -> Elements:
-        """What is computed."""
+        """The values that the epilogue computes."""
         return Elements(self.of)
 
     @cached_property
     def results(self) -> Results:
-        """What becomes of it."""
+        """How computed values are narrowed and stored."""
         return Results(self)
 
     @property
     def least_strip(self) -> int:  # type: ignore[override]
-        """A block where anything is stored by whole blocks, which no smaller strip has."""
+        """Channels that are finished alone: a block, where anything is stored by whole blocks."""
         return BLOCK if self.results.block_stores else 1
 
     @property
     def sums_dtype(self) -> str:
-        """That of the main operator; pools give integers."""
+        """Type of the sums in scratch, that of the main operator; pools give integers."""
         composite = self.of.composite
         if composite.reads_floats:
             return "float32"
@@ -64,7 +64,7 @@ class ChannelVectors(VectorFinisher):
         return self.results.places.channels
 
     def include(self) -> None:
-        """What fetches, saturates and stores; the rest is TIR."""
+        """Include what fetches, saturates and stores; the rest is TIR."""
         code = FunctionText()
         code.prefetch("%place", L1_CACHE)
         code.do("ret void")
@@ -95,7 +95,7 @@ class ChannelVectors(VectorFinisher):
         fill_halos(self.of)
 
     def together(self, pixels: Callable[[], None]) -> None:
-        """The epilogues of a tile, with its bytes looked up together where LUTs are large."""
+        """Emit the epilogues of a tile, with its bytes looked up together where LUTs are large."""
         self.results.luts.together(pixels)
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:

@@ -51,11 +51,11 @@ class Computed:
 
     value: Scalar
     wide: Scalar | None = None
-    """The same in 32 bits, if it is bytes by a clip."""
+    """The value in 32 bits, if it is bytes by a clip."""
     unsaturated: Scalar | None = None
     """An int32 that saturating makes it of, if there is one."""
     integer: Scalar | None = None
-    """The same integer in as many bits as it was computed in."""
+    """The value as an integer in as many bits as it was computed in."""
     reached: Sequence[Scalar] = ()
     """Of a level, which thresholds were reached, from the first one on."""
 

@@ -113,7 +113,7 @@ class Finish:
     bytes: Var
     """The variable of a composite that is computed lane by lane."""
     has_saturating_pack: bool
-    """Whether these are int32 that instructions saturate."""
+    """Whether the bytes are int32 that instructions saturate."""
     values: Var | None
     """The parameter of a composite with a value for each byte; None if nothing is looked up."""
     bounds: tuple[int, int] = (0, 0)
@@ -121,7 +121,7 @@ class Finish:
 
     @property
     def values_name(self) -> str:
-        """The name of that parameter."""
+        """The name of the parameter with a value for each byte."""
         assert self.values is not None, "nothing is looked up"
         return self.values.name
 

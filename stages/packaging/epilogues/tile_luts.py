@@ -68,9 +68,9 @@ class TileLuts:
             )
 
     def together(self, pixels: Callable[[], None]) -> None:
-        """What `pixels` emits, the epilogues of a tile; where bytes are kept, twice.
+        """Emit the epilogues of a tile, which `pixels` emits: twice where bytes are kept.
 
-        Between that and storing them their values are looked up.
+        The first time keeps the bytes; then their values are looked up; the second time stores.
         """
         outputs = self._kept_outputs
         if not outputs:

@@ -62,7 +62,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Size of the tensor in bytes."""
         return self.elements * np.dtype(self.dtype).itemsize
 
     @property

@@ -37,7 +37,7 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it, in tenths of MiB."""
+        """All memory that the program takes, in tenths of MiB."""
         return self.weights + self.buffers + self.scratch + self.tensors
 
 

@@ -71,7 +71,7 @@ class _Powers:
         return self.buffer[self.start + place]
 
     def store(self, value: Scalar, place: Index) -> None:
-        """Keep one of them."""
+        """Store the exponential of a place in the row."""
         T.buffer_store(self.buffer, value, [self.start + place])
 
 

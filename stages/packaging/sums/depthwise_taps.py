@@ -43,7 +43,7 @@ class DepthwiseTaps(Reads):
 
     @property
     def preloads_bias(self) -> bool:
-        """Always."""
+        """Whether the micro-kernel preloads the bias: always."""
         return True
 
     @property

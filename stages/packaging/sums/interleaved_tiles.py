@@ -33,7 +33,7 @@ class InterleavedTiles(InMatrixTiles):
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
-        """Whether the schedule says so."""
+        """Whether the schedule interleaves the sums of tiles with what follows them."""
         return super().fits(of) and bool(of.schedule["interleaved"])
 
     @property
@@ -42,13 +42,13 @@ class InterleavedTiles(InMatrixTiles):
         return 2 * super().words
 
     def include(self, bodies: Table) -> None:
-        """The micro-kernel's products on their own."""
+        """Include the micro-kernel's products on their own."""
         body = bodies[self.signature.name]
         self.of.include(*body["shaping"])
         self.of.include(body["text"], body["declarations"])
 
     def around(self, work: Callable[[], None]) -> None:
-        """All work, and in the end what follows the last tile."""
+        """Emit all work of a task, and in the end what follows the last tile."""
         super().around(lambda: self._interleaved(work))
 
     def _interleaved(self, work: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class InterleavedTiles(InMatrixTiles):
                 self.of.each_pixel(self.of.work.pixels(*self._before(), sums))
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """The sums of a tile and what follows those of the last one."""
+        """Emit the sums of a tile, and what follows the sums of the tile before."""
         number = T.bind(self.done[0])
         sums = self._half(tirx.max(number - 1, 0))
         finish = self.of.work.pixels(*self._before(), sums)

@@ -44,7 +44,7 @@ class Composition(KernelFrame):
         return T.address_of(self.scratch[self.sums.words])
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """Emit a tile: what its sums need, these, and what follows."""
+        """Emit a tile: what its sums need, the sums, and what follows."""
         self.reads.prepare(block, run, tile)
         self.sums.tile(block, run, tile)
 
@@ -69,7 +69,7 @@ class Part:
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
-        """Whether it serves, beside the parts that are chosen before it."""
+        """Whether this part serves the kernel, beside the parts that are chosen before it."""
         del of
         return True
 
@@ -91,7 +91,7 @@ class Reads(Part):
 
     @property
     def widened_words(self) -> int:
-        """Of 32 bits, in scratch: what is read, where it is widened first."""
+        """Words of 32 bits of scratch for inputs, where they are widened before they are read."""
         return 0
 
     @property
@@ -103,14 +103,14 @@ class Reads(Part):
         """Include the text of what prepares inputs."""
 
     def micro_kernel(self, bodies: Table) -> MicroKernelCall:
-        """The micro-kernel, as it is called."""
+        """How the micro-kernel is called."""
         raise NotImplementedError
 
     def declare(self) -> None:
         """Declare what the function of a tile takes beside tensors."""
 
     def passed(self) -> list[Scalar]:
-        """Pointers to that."""
+        """Pointers that the function of a tile takes beside tensors."""
         return []
 
     def prepare(self, block: Index, run: Index, tile: Index) -> None:
@@ -124,7 +124,7 @@ class Reads(Part):
     def operands_of(
         self, block: Index, run: Index, tile: Index
     ) -> Callable[[Index], tuple[Scalar, ...]]:
-        """The same for each part of a block, which are emitted in a loop that follows."""
+        """The `operands` of each part of a block, where a loop that follows emits the parts."""
         return lambda part: self.operands(block, part, run, tile)
 
 
@@ -136,7 +136,7 @@ class Sums(Part):
     in_registers = False
     """Whether they stay in registers until they are results."""
     unpacked_words = 0
-    """Of 32 bits, in scratch: what the kernel makes of weights that are stored in fewer bits."""
+    """Words of 32 bits of scratch for what the kernel makes of weights stored in fewer bits."""
 
     @property
     def rows(self) -> int:
@@ -227,12 +227,12 @@ class Work(Part):
 
     @property
     def calls_per_batch(self) -> int:
-        """Those of a row block, before the next block's weights are read."""
+        """Tiles of a row block, before the next block's weights are read."""
         return self.runs_together * self.tiles
 
     @property
     def blocks_are_inner(self) -> bool:
-        """Whether the inner loop does, so that it is rows that stay in the cache."""
+        """Whether the inner loop goes through blocks, so that it is rows that stay in the cache."""
         raise NotImplementedError
 
     @cached_property
@@ -274,18 +274,18 @@ class Finisher(Part):
 
     @property
     def outputs(self) -> int:
-        """Channels of the result, or with those that fill up the last block."""
+        """Channels that are finished; here with those that fill up the last block."""
         return self.of.blocks * BLOCK
 
     def include(self) -> None:
-        """Include the text that it calls."""
+        """Include the text that the finisher calls."""
 
     def best_form(self, make: Callable[[], Kernel]) -> Kernel:
-        """The kernel, in the form that suits."""
+        """The kernel that `make` emits, in the form that suits the epilogue."""
         return make()
 
     def prefetch(self, block: Index, pixel: Pixel) -> None:
-        """Prefetch what it will read of a tile."""
+        """Prefetch what the finisher will read of a tile."""
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""

@@ -68,7 +68,7 @@ class Pooled(Sums):
         self.source = of.composite.calls[of.composite.main.args[0]]
 
     def include(self, bodies: Table) -> None:
-        """A pool over this edge's strides."""
+        """Include a pool over this edge's strides."""
         del bodies
         _, width, channels = shape_of(self.source.args[0].ty)
         main = self.of.composite.main
@@ -76,7 +76,7 @@ class Pooled(Sums):
         self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The pooled levels of one pixel."""
+        """Emit what pools the levels of one pixel into scratch."""
         of = self.of
         attrs, source = attributes(of.composite.main), attributes(self.source)
         _, width, channels = shape_of(self.source.args[0].ty)

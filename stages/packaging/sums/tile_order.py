@@ -60,7 +60,7 @@ class OutputRows(Work):
 
     @property
     def blocks_are_inner(self) -> bool:
-        """Whether the inner loop does, so that it is rows that stay in the cache."""
+        """Whether the inner loop goes through blocks, so that it is rows that stay in the cache."""
         return bool(self.of.schedule["order"] == "blocks_inner")
 
     def emit(self) -> None:
@@ -74,8 +74,8 @@ class OutputRows(Work):
             begin, end = slice_of(self.grid.items, self.of.task, self.of.tasks)
             self._items(T.bind(begin), end, tiles)
         else:
-            with self.grid.part(self.of.task, self.of.tasks) as part:
-                part.each(self.runs_together, tiles)
+            with self.grid.share(self.of.task, self.of.tasks) as share:
+                share.each(self.runs_together, tiles)
 
     def _items(self, begin: Index, end: Index, tiles: Callable[[Index, Index], None]) -> None:
         """Emit a task's work items, run after run."""
@@ -113,7 +113,7 @@ class JoinedRows(OutputRows):
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
-        """Whether tiles are fewer so, and windows of the next row follow behind a row's."""
+        """Whether joined rows take fewer tiles, and windows of the next row follow a row's."""
         reads, attrs = _windows(of), attributes(of.composite.main)
         images = of.composite.images
         joinable = are_joinable(attrs["window"], attrs["strides"], images, reads.phases)
@@ -134,7 +134,7 @@ class JoinedRows(OutputRows):
 
     @property
     def tiles(self) -> int:
-        """A work item is one."""
+        """Tiles of a work item: one."""
         return 1
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
@@ -161,7 +161,7 @@ class WrappedRows(JoinedRows):
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
-        """Whether tiles are fewer so."""
+        """Whether wrapped rows take fewer tiles."""
         if not _takes_two(of):
             return False
         others = JoinedRows(of) if JoinedRows.fits(of) else OutputRows(of)
@@ -169,7 +169,7 @@ class WrappedRows(JoinedRows):
 
     @property
     def distance(self) -> int | None:
-        """Another for every tile."""
+        """None: every tile has a distance of its own."""
         return None
 
     @property
@@ -214,7 +214,7 @@ class RowHalves(OutputRows):
 
     @property
     def distance(self) -> int:
-        """Half a row."""
+        """Pixels from one of a tile to the next: half a row."""
         return self.of.width // 2
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:

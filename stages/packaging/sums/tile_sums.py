@@ -41,11 +41,11 @@ class InScratch(Sums):
     """The function that calls the micro-kernel, with constants behind its pointers."""
 
     def include(self, bodies: Table) -> None:
-        """Have a function compute sums."""
+        """Have a function beside the kernel compute sums."""
         self.inner = helped(self.of, self.of.reads.micro_kernel(bodies))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The calls of a tile."""
+        """Emit the calls of the micro-kernel for a tile."""
         of, channels = self.of, self.of.reads.channels
         operands = of.reads.operands_of(block, run, tile)
         with T.serial(0, BLOCK // channels) as part:
@@ -73,12 +73,12 @@ class InMatrixTiles(InScratch):
         return of.reads.is_tiled
 
     def include(self, bodies: Table) -> None:
-        """The text that shapes registers, too."""
+        """Include the text that shapes registers, beside that of the sums."""
         self.of.include(*bodies[self.of.composite.signature.name]["shaping"])
         super().include(bodies)
 
     def around(self, work: Callable[[], None]) -> None:
-        """All work of a task, its thread's registers shaped for it."""
+        """Emit all work of a task, its thread's registers shaped for it."""
         T.evaluate(T.call_extern("void", TILES_BEGIN))
         work()
         T.evaluate(T.call_extern("void", TILES_END))
@@ -91,26 +91,27 @@ class InTileFunction(Sums):
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
-        """Whether the micro-kernel keeps them, of as many channels as can be finished alone."""
+        """Whether the micro-kernel keeps sums in registers, of as many channels as can be finished
+        alone."""
         is_whole = of.reads.channels >= of.finisher.least_strip
         return of.reads.keeps_sums and is_whole
 
     @property
     def strip(self) -> int:
-        """Those of a call."""
+        """Channels that one call of the micro-kernel sums up."""
         return self.of.reads.channels
 
     @property
     def words(self) -> int:
-        """None in scratch."""
+        """Sums in scratch: none."""
         return 0
 
     def include(self, bodies: Table) -> None:
-        """What is called becomes a part of the tile."""
+        """Keep the micro-kernel, whose text becomes a part of the function of a tile."""
         self.micro_kernel = self.of.reads.micro_kernel(bodies)
 
     def prepare(self) -> None:
-        """The function of a tile."""
+        """Make the function of a tile, as a helper of the kernel."""
         of, symbol = self.of, f"tile_{self.of.symbol}"
         size = self.rows, self.strip
         function = tile_function(
@@ -123,7 +124,7 @@ class InTileFunction(Sums):
         self.of.reads.declare()
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """Call it."""
+        """Call the function that computes a tile."""
         of = self.of
         tensors = [T.address_of(tensor[0]) for tensor in (*of.arguments.values(), *of.results)]
         pointers = *tensors, *of.reads.passed()
@@ -165,8 +166,8 @@ class InTileFunction(Sums):
 
 
 class InRegisters(InTileFunction):
-    """The same within the loop over tiles: of so few sums that what LLVM takes out of such a loop
-    has registers, too."""
+    """Sums in registers until they are results, within the loop over tiles: so few of them that
+    what LLVM takes out of such a loop has registers, too."""
 
     @classmethod
     def fits(cls, of: Composition) -> bool:
@@ -175,12 +176,12 @@ class InRegisters(InTileFunction):
         return super().fits(of) and few
 
     def prepare(self) -> None:
-        """The text of the micro-kernel."""
+        """Include the text of the micro-kernel."""
         text, declarations = micro_kernel_text(self.micro_kernel, self.rows, self.strip)
         self.of.include(f"{text}\n{pause()}", declarations)
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """A tile where it is wanted."""
+        """Emit a tile within the loop, without a call."""
         self._body(block, run, tile)
 
 
@@ -188,7 +189,7 @@ class GatheredFloats(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The floats of a block's pixels."""
+        """Emit what copies the floats of a block's pixels into scratch."""
         of = self.of
         pixels = of.height * of.width
         channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels

@@ -65,7 +65,7 @@ class Windows(Reads):
 
     @property
     def preloads_bias(self) -> bool:
-        """If the micro-kernel can preload the bias, and it is the same for all pixels."""
+        """Whether the micro-kernel can preload the bias, and it is the same for all pixels."""
         is_plain = attributes(self.main)["scale"] == 1 and shape_of(self.main.args[2].ty)[0] == 1
         sums = self.of.sums
         return (sums.in_registers or sums.uses_tiles) and self.signature.preloads_bias and is_plain
@@ -144,7 +144,7 @@ class Windows(Reads):
     def operands_of(
         self, block: Index, run: Index, tile: Index
     ) -> Callable[[Any], tuple[Any, ...]]:
-        """The same, with what the epilogue will read fetched before."""
+        """The `operands` of each part of a block; what the epilogue will read is fetched before."""
         window = self.of.work.window(run, tile)
         self.of.finisher.prefetch(block, window.pixel)
         return lambda part: self.at(block, part, window)

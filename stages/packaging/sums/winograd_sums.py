@@ -90,7 +90,7 @@ class WinogradRuns(OutputRows):
 
     @property
     def tiles(self) -> int:
-        """A work item is one."""
+        """Tiles of a work item: one."""
         return 1
 
 
@@ -110,17 +110,17 @@ class WinogradSums(Sums):
 
     @property
     def pixels_together(self) -> int:
-        """Those of one of Winograd's tiles."""
+        """Pixels that are finished together: those of one of Winograd's tiles."""
         return self.transform.outputs**2
 
     def include(self, bodies: Table) -> None:
-        """The micro-kernel and the transform."""
+        """Include the micro-kernel and the transform."""
         self.inner = helped(self.of, self.reads.micro_kernel(bodies))
         lanes, is_float = self.of.isa.lanes, self.reads.signature.is_float
         self.of.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """The products of some tiles, then their sums and what follows."""
+        """Emit the products of some tiles, then their sums and what follows."""
         del tile
         of, reads = self.of, self.reads
         first = T.bind(tirx.min(run * self.rows, reads.squares - self.rows))

@@ -55,8 +55,8 @@ def numbering(grid: TaskGrid, together: int) -> PrimFunc:
             T.buffer_store(count, count[0] + 1, [0])
             T.buffer_store(order, count[0], [block * grid.runs + run])
 
-        with grid.part(task, tasks) as part:
-            part.each(together, item)
+        with grid.share(task, tasks) as share:
+            share.each(together, item)
     return builder.get()
 
 
