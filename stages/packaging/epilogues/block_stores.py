@@ -81,7 +81,7 @@ class Planes(BlockStore):
         """From digits to words, which lie as far apart as the planes do."""
         _, height, width, words = shape_of(self.output.ty)
         plane_stride = self.stored.inner or height * width * words
-        return planes_text(self.name, self.places.of.hardware, self.stored, plane_stride)
+        return planes_text(self.name, self.places.kernel.hardware, self.stored, plane_stride)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A byte of 0 or 1 for each digit of a level."""
@@ -98,7 +98,7 @@ class LevelLuts(BlockStore):
         """From levels to LUTs."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
-        return luts_text(self.name, self.places.of.hardware, bits, is_balanced)
+        return luts_text(self.name, self.places.kernel.hardware, bits, is_balanced)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A level."""

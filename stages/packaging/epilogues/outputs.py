@@ -74,16 +74,16 @@ def halo_around(call: Call) -> StoredHalo | None:
     return None
 
 
-def fill_halos(of: Composition) -> None:
+def fill_halos(kernel: Composition) -> None:
     """Emit that task 0 writes what surrounds every output; no other task touches that."""
     around = [
         (result, output, halo)
-        for result, output in zip(of.results, of.composite.outputs, strict=True)
-        if (halo := _filled(of.composite.store_of(output))) is not None
+        for result, output in zip(kernel.results, kernel.composite.outputs, strict=True)
+        if (halo := _filled(kernel.composite.store_of(output))) is not None
     ]
     if not around:
         return
-    with T.If(of.task == 0), T.Then():
+    with T.If(kernel.task == 0), T.Then():
         for result, output, halo in around:
             halo.fill(result, shape_of(output.ty), str(storage_dtype(dtype_of(output.ty))))
 

@@ -64,13 +64,13 @@ class Composition(KernelFrame):
 class Part:
     """A part of a kernel."""
 
-    def __init__(self, of: Composition) -> None:
-        self.of = of
+    def __init__(self, kernel: Composition) -> None:
+        self.kernel = kernel
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
+    def fits(cls, kernel: Composition) -> bool:
         """Whether this part serves the kernel, beside the parts that are chosen before it."""
-        del of
+        del kernel
         return True
 
 
@@ -97,7 +97,7 @@ class Reads(Part):
     @property
     def outputs(self) -> int:
         """Channels of the result."""
-        return self.of.blocks * BLOCK
+        return self.kernel.blocks * BLOCK
 
     def include(self) -> None:
         """Include the text of what prepares inputs."""
@@ -141,7 +141,7 @@ class Sums(Part):
     @property
     def rows(self) -> int:
         """Neighbouring output pixels whose sums are computed together."""
-        return self.of.reads.rows
+        return self.kernel.reads.rows
 
     @property
     def strip(self) -> int:
@@ -171,13 +171,13 @@ class Sums(Part):
     def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Emit a tile: its sums, then what follows."""
         self.start(block, run, tile)
-        self.of.finisher.together(lambda: self._finish(block, run, tile))
+        self.kernel.finisher.together(lambda: self._finish(block, run, tile))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
         """Emit what puts the sums of a tile, `rows` pixels of a block, into scratch."""
 
     def _finish(self, block: Index, run: Index, tile: Index) -> None:
-        self.of.each_pixel(self.of.work.pixels(block, run, tile, 0))
+        self.kernel.each_pixel(self.kernel.work.pixels(block, run, tile, 0))
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class Finisher(Part):
     @property
     def outputs(self) -> int:
         """Channels that are finished; here with those that fill up the last block."""
-        return self.of.blocks * BLOCK
+        return self.kernel.blocks * BLOCK
 
     def include(self) -> None:
         """Include the text that the finisher calls."""

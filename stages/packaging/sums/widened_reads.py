@@ -32,9 +32,9 @@ class WidenedWindows(Windows):
     place: Index = 0
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
+    def fits(cls, kernel: Composition) -> bool:
         """Whether the micro-kernel takes widened inputs."""
-        return of.composite.signature.is_widened
+        return kernel.composite.signature.is_widened
 
     @cached_property
     def lies(self) -> Layout:
@@ -61,7 +61,9 @@ class WidenedWindows(Windows):
         """Include the function that widens."""
         pixel_stride = super().strides[PIXEL_STRIDE]
         assert pixel_stride is not None
-        self.of.include(*widening_text(self.lies, self.row_strides, pixel_stride, self.of.isa))
+        self.kernel.include(
+            *widening_text(self.lies, self.row_strides, pixel_stride, self.kernel.isa)
+        )
 
     def declare(self) -> None:
         """Declare `wide`, the widened inputs that the function of a tile reads."""
@@ -73,13 +75,13 @@ class WidenedWindows(Windows):
 
     def prepare(self, block: Index, run: Index, tile: Index) -> None:
         """Widen the windows of a tile, if they are not still there from the block before."""
-        of = self.of
-        self.buffer, self.place = of.scratch, of.widened_at
+        kernel = self.kernel
+        self.buffer, self.place = kernel.scratch, kernel.widened_at
         is_new: Any = True
-        if of.work.blocks_are_inner and of.work.tiles == 1:
-            is_new = tirx.any(block == 0, of.work.item == 0)
+        if kernel.work.blocks_are_inner and kernel.work.tiles == 1:
+            is_new = tirx.any(block == 0, kernel.work.item == 0)
         with T.If(is_new), T.Then():
-            pointers = super().pointer(of.work.window(run, tile)), self._at(0)
+            pointers = super().pointer(kernel.work.window(run, tile)), self._at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
     def pointer(self, window: Window, channel: Index = 0) -> Scalar:

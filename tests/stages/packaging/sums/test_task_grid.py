@@ -61,10 +61,10 @@ def test_every_item_is_one_task_s(blocks: int, runs: int, spread: float) -> None
     grid = TaskGrid(blocks, runs, spread, each=2)
     shared = Shared(grid)
     for tasks in {min(tasks, grid.items) for tasks in (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)}:
-        parts = shared.items(tasks)
-        together = sorted(item for share in parts for item in share)
+        shares = shared.items(tasks)
+        together = sorted(item for share in shares for item in share)
         assert together == list(product(range(blocks), range(runs))), tasks
-        sizes = [len(share) for share in parts]
+        sizes = [len(share) for share in shares]
         assert max(sizes) - min(sizes) <= 1, tasks
 
 
@@ -86,9 +86,9 @@ def test_many_threads_have_no_run_for_each() -> None:
     """Blocks are in groups then, however little weights weigh, and else in slices."""
     skip_unless_runnable(SSE2)
     for blocks in (8, 7):
-        parts = Shared(TaskGrid(blocks, 4, 0.01, each=2)).items(8)
-        assert max(map(blocks_of, parts)) <= 4
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        shares = Shared(TaskGrid(blocks, 4, 0.01, each=2)).items(8)
+        assert max(map(blocks_of, shares)) <= 4
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize(
