@@ -171,8 +171,9 @@ class Composite:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A composite, packed or of tensor expressions (TE), and for what it is lowered."""
+class LoweringInput:
+    """What lowering is given: a composite, packed or of tensor expressions (TE), its schedule, and
+    the hardware that the kernel is for."""
 
     function: Function
     schedule: Table

@@ -94,9 +94,9 @@ class ChannelVectors(VectorFinisher):
         """Task 0 writes what surrounds every output."""
         fill_halos(self.kernel)
 
-    def together(self, pixels: Callable[[], None]) -> None:
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
         """Emit the epilogues of a tile, with its bytes looked up together where LUTs are large."""
-        self.results.luts.together(pixels)
+        self.results.luts.emit_epilogues(pixels)
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""

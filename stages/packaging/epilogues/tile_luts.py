@@ -67,7 +67,7 @@ class TileLuts:
                 *register_lut_text(self.kernel.isa, finish.dtype, finish.bounds, self._size)
             )
 
-    def together(self, pixels: Callable[[], None]) -> None:
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
         """Emit the epilogues of a tile, which `pixels` emits: twice where bytes are kept.
 
         The first time keeps the bytes; then their values are looked up; the second time stores.

@@ -18,7 +18,7 @@ from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.nodes import Index, Scalar
 from stages.packaging.sums.depthwise_text import COLUMNS, NAME, Tile, depthwise_text
-from stages.packaging.sums.parts import Composition, Reads
+from stages.packaging.sums.parts import Composition, InputReader
 from stages.packaging.sums.tile_function import MicroKernelCall
 
 CHANNELS = 8
@@ -26,7 +26,7 @@ CHANNELS = 8
 MAX_PIXELS = 14
 
 
-class DepthwiseTaps(Reads):
+class DepthwiseTaps(InputReader):
     """Every channel's own taps, of padded images [N, Hp, Wp, C], or of one image of levels
     with a halo [Hp, Wp, Cp]."""
 

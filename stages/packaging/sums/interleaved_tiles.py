@@ -47,9 +47,9 @@ class InterleavedTiles(InMatrixTiles):
         self.kernel.include(*body["shaping"])
         self.kernel.include(body["text"], body["declarations"])
 
-    def around(self, work: Callable[[], None]) -> None:
+    def emit_task(self, work: Callable[[], None]) -> None:
         """Emit all work of a task, and in the end what follows the last tile."""
-        super().around(lambda: self._interleaved(work))
+        super().emit_task(lambda: self._interleaved(work))
 
     def _interleaved(self, work: Callable[[], None]) -> None:
         """Tiles as they come, each with the one before, whatever block and run that is of."""

@@ -1,8 +1,8 @@
 """The parts that a kernel around sums is composed of, and what they ask of each other.
 
-`Reads` says which micro-kernel takes the inputs, and where they lie. `Sums` has it compute the sums
-of a tile. `Work` goes through the tiles of a task. A `Finisher` makes results of sums. A part finds
-the others by way of its `Composition`; they are chosen in the order finisher, reads, sums, work.
+An `InputReader` says which micro-kernel takes the inputs, and where they lie; `Sums` has it compute
+the sums of a tile; `Work` goes through the tiles of a task; a `Finisher` makes results of sums. A
+part finds the others through its `kernel`. They are chosen in the order finisher, reads, sums, work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Composition(KernelFrame):
     """A kernel's frame with the four parts that it is composed of."""
 
     finisher: Finisher
-    reads: Reads
+    reads: InputReader
     sums: Sums
     work: Work
 
@@ -57,12 +57,11 @@ class Composition(KernelFrame):
         """A pointer to the bias from a channel on, if the micro-kernel preloads it."""
         if not self.reads.preloads_bias:
             return ()
-        bias = self.arguments[self.composite.main.args[2].name]
-        return (T.address_of(bias[channel]),)
+        return (T.address_of(self.arguments[self.composite.main.args[2].name][channel]),)
 
 
-class Part:
-    """A part of a kernel."""
+class KernelPart:
+    """A part of a kernel: reader, sums, work or finisher."""
 
     def __init__(self, kernel: Composition) -> None:
         self.kernel = kernel
@@ -74,8 +73,8 @@ class Part:
         return True
 
 
-class Reads(Part):
-    """Inputs that the other parts read on their own, an element or a vector at a time."""
+class InputReader(KernelPart):
+    """How sums get inputs: here the other parts read these, an element or a vector at a time."""
 
     rows, channels = 1, BLOCK
     """Neighbouring output pixels, and channels, of a call of the micro-kernel."""
@@ -128,8 +127,8 @@ class Reads(Part):
         return lambda part: self.operands(block, part, run, tile)
 
 
-class Sums(Part):
-    """No sums: the finisher begins with what is stored."""
+class Sums(KernelPart):
+    """How the sums of a tile are computed, and where they stand."""
 
     uses_tiles = False
     """Whether they are computed in tiles, whose registers have a shape."""
@@ -164,17 +163,18 @@ class Sums(Part):
     def prepare(self) -> None:
         """Make what the kernel calls, once its finisher is known as a whole."""
 
-    def around(self, work: Callable[[], None]) -> None:
+    def emit_task(self, work: Callable[[], None]) -> None:
         """Emit all work of a task."""
         work()
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Emit a tile: its sums, then what follows."""
         self.start(block, run, tile)
-        self.kernel.finisher.together(lambda: self._finish(block, run, tile))
+        self.kernel.finisher.emit_epilogues(lambda: self._finish(block, run, tile))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
         """Emit what puts the sums of a tile, `rows` pixels of a block, into scratch."""
+        raise NotImplementedError
 
     def _finish(self, block: Index, run: Index, tile: Index) -> None:
         self.kernel.each_pixel(self.kernel.work.pixels(block, run, tile, 0))
@@ -194,7 +194,7 @@ class Window:
     """Bytes from one to the next, if they are not always the same."""
 
 
-class Work(Part):
+class Work(KernelPart):
     """The tiles of a task: runs of them for each block of channels, one after the other."""
 
     item: Index | None = None
@@ -211,7 +211,7 @@ class Work(Part):
         raise NotImplementedError
 
     @property
-    def runs_together(self) -> int:
+    def runs_per_row_block(self) -> int:
         """Work items of a block in a row block, all if the schedule has none."""
         raise NotImplementedError
 
@@ -221,14 +221,14 @@ class Work(Part):
         raise NotImplementedError
 
     @property
-    def calls(self) -> int:
+    def tiles_per_block(self) -> int:
         """Tiles of a block of channels."""
         return self.runs * self.tiles
 
     @property
-    def calls_per_batch(self) -> int:
+    def tiles_per_row_block(self) -> int:
         """Tiles of a row block, before the next block's weights are read."""
-        return self.runs_together * self.tiles
+        return self.runs_per_row_block * self.tiles
 
     @property
     def blocks_are_inner(self) -> bool:
@@ -259,7 +259,7 @@ class Work(Part):
         raise NotImplementedError
 
 
-class Finisher(Part):
+class Finisher(KernelPart):
     """What follows the sums, pixel by pixel."""
 
     least_strip = BLOCK
@@ -291,8 +291,8 @@ class Finisher(Part):
         """Task 0 writes what surrounds every output; no other task touches that."""
         raise NotImplementedError
 
-    def together(self, pixels: Callable[[], None]) -> None:
-        """What `pixels` emits, the epilogues of a tile."""
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
+        """Emit the epilogues of a tile, which `pixels` emits."""
         pixels()
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:

@@ -47,7 +47,7 @@ class OutputRows(Work):
         return -(-self.kernel.width // (self.kernel.sums.rows * self.kernel.pixels))
 
     @property
-    def runs_together(self) -> int:
+    def runs_per_row_block(self) -> int:
         """Work items of a block in a row block, all if the schedule has none."""
         rows = self.kernel.schedule.get("rows", self.kernel.all_rows)
         return max(1, min(self.runs, rows * self.runs // self.kernel.all_rows))
@@ -75,7 +75,7 @@ class OutputRows(Work):
             self._items(T.bind(begin), end, tiles)
         else:
             with self.grid.share(self.kernel.task, self.kernel.tasks) as share:
-                share.each(self.runs_together, tiles)
+                share.each(self.runs_per_row_block, tiles)
 
     def _items(self, begin: Index, end: Index, tiles: Callable[[Index, Index], None]) -> None:
         """Emit a task's work items, run after run."""
@@ -167,7 +167,7 @@ class WrappedRows(JoinedRows):
         if not _takes_two(kernel):
             return False
         others = JoinedRows(kernel) if JoinedRows.fits(kernel) else OutputRows(kernel)
-        return cls(kernel).runs < others.calls
+        return cls(kernel).runs < others.tiles_per_block
 
     @property
     def distance(self) -> int | None:

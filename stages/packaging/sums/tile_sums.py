@@ -77,7 +77,7 @@ class InMatrixTiles(InScratch):
         self.kernel.include(*bodies[self.kernel.composite.signature.name]["shaping"])
         super().include(bodies)
 
-    def around(self, work: Callable[[], None]) -> None:
+    def emit_task(self, work: Callable[[], None]) -> None:
         """Emit all work of a task, its thread's registers shaped for it."""
         T.evaluate(T.call_extern("void", TILES_BEGIN))
         work()
@@ -157,7 +157,7 @@ class InTileFunction(Sums):
         begin = self.kernel.bias_pointer(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
         T.evaluate(T.call_extern("void", CALL_MICRO_KERNEL, *operands, *begin, *places))
-        self.kernel.finisher.together(lambda: self._finish_strip(strip, run, tile, sums))
+        self.kernel.finisher.emit_epilogues(lambda: self._finish_strip(strip, run, tile, sums))
 
     def _finish_strip(self, strip: Index, run: Index, tile: Index, sums: Sequence[Buffer]) -> None:
         """What follows the sums of a tile's channels in a strip, pixel by pixel."""
@@ -187,6 +187,13 @@ class InRegisters(InTileFunction):
     def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Emit a tile within the loop, without a call."""
         self._body(block, run, tile)
+
+
+class NoSums(Sums):
+    """No sums: the finisher begins with what is stored."""
+
+    def start(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit nothing."""
 
 
 class GatheredFloats(Sums):

@@ -17,7 +17,7 @@ from stages.kernels.packed_conv2d import WEIGHTS_RANK, reads_of, rows_of, stored
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.nodes import Index, Scalar
-from stages.packaging.sums.parts import Composition, Reads, Window
+from stages.packaging.sums.parts import Composition, InputReader, Window
 from stages.packaging.sums.tile_function import MicroKernelCall
 
 
@@ -38,7 +38,7 @@ class RowStrides:
         return RowStrides(pixel, columns, self.row - columns * pixel)
 
 
-class Windows(Reads):
+class Windows(InputReader):
     """Windows of images, or of rows of a matrix, as they lie."""
 
     def __init__(self, kernel: Composition) -> None:
@@ -117,7 +117,7 @@ class Windows(Reads):
         work = self.kernel.work
         if self.signature.covers_layer or work.blocks_are_inner or self.has_computed_weights:
             return 0
-        return -(-self.signature.weight_bytes // work.calls_per_batch)
+        return -(-self.signature.weight_bytes // work.tiles_per_row_block)
 
     @property
     def prefetched(self) -> int:
@@ -159,8 +159,8 @@ class Windows(Reads):
             own += window.image * (kernel.blocks * parts * size)
         output = (block * parts + part) * self.channels
         before = window.before
-        if kernel.work.calls_per_batch < kernel.work.calls:
-            before = tirx.truncmod(before, kernel.work.calls_per_batch)
+        if kernel.work.tiles_per_row_block < kernel.work.tiles_per_block:
+            before = tirx.truncmod(before, kernel.work.tiles_per_row_block)
         fetched = (block + 1) * parts * size + (before * parts + part) * self.prefetched
         first = self.pointer(window, self._first(output))
         read = kernel.arguments[weights.name]

@@ -23,7 +23,7 @@ from stages.kinds import Table
 from stages.nodes import Index
 from stages.packaging.emitting.addressing import call_on, divided
 from stages.packaging.emitting.winograd_text import sums_text
-from stages.packaging.sums.parts import Composition, Reads, Sums
+from stages.packaging.sums.parts import Composition, InputReader, Sums
 from stages.packaging.sums.tile_function import MicroKernelCall
 from stages.packaging.sums.tile_order import OutputRows
 from stages.packaging.sums.tile_sums import helped
@@ -34,7 +34,7 @@ GAP = ALIGNMENT // 4
 few sets of a cache."""
 
 
-class WinogradTiles(Reads):
+class WinogradTiles(InputReader):
     """Transformed tiles of an image, one product of all after the other."""
 
     def __init__(self, kernel: Composition) -> None:
@@ -131,7 +131,7 @@ class WinogradSums(Sums):
                 lane = part * kernel.isa.lanes
                 pointers = kernel.scratch[m * BLOCK + lane], kernel.scratch[place + lane]
                 call_on(SUMS, *pointers)
-            kernel.finisher.together(lambda: self._finish_square(block, first + m, place))
+            kernel.finisher.emit_epilogues(lambda: self._finish_square(block, first + m, place))
 
     def _finish_square(self, block: Index, number: Index, place: Index) -> None:
         """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
