@@ -2,7 +2,7 @@
 
 An `InputReader` says which micro-kernel takes the inputs, and where they lie; `Sums` has it compute
 the sums of a tile; `Work` goes through the tiles of a task; a `Finisher` makes results of sums. A
-part finds the others through its `kernel`. They are chosen in the order finisher, reads, sums, work.
+part finds the others by its `kernel`. They are chosen in the order finisher, reads, sums, work.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Executor:
         found = runs[0]
         if program.images > 1:
             found = {key: np.concatenate([run[key] for run in runs]) for key in found}
-        if program.together:
+        if program.batch_call_count:
             collected = {key: value for key, value in found.items() if key[1] in program.collected}
             found |= self._run(program.calls_per_batch, collected, tasks)
         return {spec.name: found["output", spec.name] for spec in program.outputs}
