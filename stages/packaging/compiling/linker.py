@@ -86,7 +86,7 @@ class Compiled:
 
     sources: tuple[str, ...]
     flags: tuple[str, ...]
-    """Those that not every object has."""
+    """Flags that not every object has."""
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ class LoweringInput:
 
     @cached_property
     def composite(self) -> Composite:
-        """Its view, if it is packed."""
+        """The composite as a view, if it is packed."""
         return Composite(self.function, self.with_tiles)
 
     def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:

@@ -24,9 +24,10 @@ class StoredHalo:
 
     sides: Sides = NO_SIDES
     elements: tuple[int, ...] = (0,)
-    """One, or one a plane, or, of planes inside a pixel, those of its words in turn."""
+    """What the halo is filled with: one element, or one a plane, or, of planes inside a pixel, those
+    of its words in turn."""
     phases: int = 1
-    """Those of a polyphase layout."""
+    """Phases of a polyphase layout."""
 
     @classmethod
     def of(cls, attrs: Attrs) -> StoredHalo:

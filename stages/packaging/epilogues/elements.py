@@ -53,11 +53,11 @@ class Computed:
     wide: Scalar | None = None
     """The value in 32 bits, if it is bytes by a clip."""
     unsaturated: Scalar | None = None
-    """An int32 that saturating makes it of, if there is one."""
+    """The int32 of which saturating makes the value, if there is one."""
     integer: Scalar | None = None
     """The value as an integer in as many bits as it was computed in."""
     reached: Sequence[Scalar] = ()
-    """Of a level, which thresholds were reached, from the first one on."""
+    """Which thresholds a level has reached, from the first one on."""
 
     @property
     def longest(self) -> Scalar:

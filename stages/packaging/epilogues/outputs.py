@@ -45,14 +45,14 @@ class Position:
     extent: tuple[int, int]
 
     def place(self, channels: int, halo: Sides = NO_SIDES, phases: int = 1) -> Index:
-        """Where it lies in images of so many channels with a halo around each; polyphase where
-        there are several phases."""
+        """Where the element lies in images of so many channels with a halo around each; polyphase
+        where there are several phases."""
         rows, columns = halo.around(*self.extent)
         row = self.image * rows + stored_row(self.y + halo.top, rows, phases)
         return (row * columns + self.x + halo.left) * channels + self.channel
 
     def nchw_place(self, channels: int) -> Index:
-        """Where it lies in images of so many channels that are one behind the other (NCHW)."""
+        """Where the element lies in images whose channels are one behind the other (NCHW)."""
         height, width = self.extent
         row = (self.image * channels + self.channel) * height + self.y
         return row * width + self.x

@@ -31,7 +31,7 @@ class Need:
     buffers: int
     """The arena but for scratch."""
     scratch: int
-    """Of all threads."""
+    """Scratch of all threads."""
     tensors: int
     """The user's inputs and outputs."""
 

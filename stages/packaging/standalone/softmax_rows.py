@@ -142,7 +142,7 @@ class _Softmax:
         return most[0]
 
     def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
-        """Those of a row, less its largest element."""
+        """Exponentials of a row, less its largest element."""
         raise NotImplementedError
 
     def _share(self, power: Scalar, total: Scalar) -> Scalar:

@@ -25,7 +25,7 @@ class KernelFrame:
     arguments: dict[str, Buffer]
     """The buffers of the composite's parameters, by name."""
     results: list[Buffer]
-    """Those of its outputs."""
+    """The buffers of the composite's outputs."""
 
     def __init__(self, layer: LoweringInput, symbol: str) -> None:
         self.composite, self.symbol, self.schedule = layer.composite, symbol, layer.schedule
@@ -42,7 +42,7 @@ class KernelFrame:
 
     @property
     def scratch(self) -> Buffer:
-        """Where sums are."""
+        """The buffer in which the sums of a tile are."""
         assert self._scratch is not None, "no sums yet"
         return self._scratch
 

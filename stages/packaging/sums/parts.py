@@ -189,9 +189,9 @@ class Window:
     """Tiles of the block that came before, each of which fetched as much of the next weights."""
     pixel: Pixel
     image: Index = 0
-    """Of a batch, the image that they are in."""
+    """The image of a batch that the windows are in."""
     pixel_stride: Scalar | None = None
-    """Bytes from one to the next, if they are not always the same."""
+    """Bytes from a pixel to the next, if they are not always the same."""
 
 
 class Work(KernelPart):
@@ -265,7 +265,7 @@ class Finisher(KernelPart):
     least_strip = BLOCK
     """Channels that it can finish alone."""
     pixel_number: Index = 0
-    """Of the current pixel, among those that are finished together."""
+    """Number of the current pixel, among those that are finished together."""
 
     @property
     def sums_dtype(self) -> str:

@@ -61,36 +61,36 @@ class TaskShare:
         first, behind = (T.bind(found[place]) for place in range(2))
         return first, behind
 
-    def each(self, together: int, emit: Callable[[Index, Index], None]) -> None:
-        """Emit every item of the share, given its block and its run, in row blocks of `together`.
+    def each(self, runs_per_row_block: int, emit: Callable[[Index, Index], None]) -> None:
+        """Emit every item of the share, given its block and its run, in row blocks of so many runs.
 
         These begin where the share does, so that tasks of equally many runs have equally many.
         """
-        if together >= self.all_runs:
-            self._row_block(None, together, emit)
+        if runs_per_row_block >= self.all_runs:
+            self._row_block(None, runs_per_row_block, emit)
             return
-        with T.serial(0, self._row_blocks(together)) as row_block:
-            self._row_block(row_block, together, emit)
+        with T.serial(0, self._row_blocks(runs_per_row_block)) as row_block:
+            self._row_block(row_block, runs_per_row_block, emit)
 
-    def _row_blocks(self, together: int) -> Index:
+    def _row_blocks(self, runs_per_row_block: int) -> Index:
         """How many row blocks there are of the block that has the most runs."""
         items = self.end - self.begin
         slices = tirx.min(items, self.all_runs)
         shares = tirx.truncdiv(items + self.count - 1, tirx.max(self.count, 1))
         found = T.alloc_buffer((1,), "int32")
         T.buffer_store(found, tirx.Select(self.is_slice, slices, shares), [0])
-        return T.bind(tirx.truncdiv(found[0] + together - 1, together))
+        return T.bind(tirx.truncdiv(found[0] + runs_per_row_block - 1, runs_per_row_block))
 
     def _row_block(
-        self, number: Index | None, together: int, emit: Callable[[Index, Index], None]
+        self, number: Index | None, runs_per_row_block: int, emit: Callable[[Index, Index], None]
     ) -> None:
         """The items of a row block, or of all if it has no number, block after block."""
         with T.serial(0, self.count) as one:
             block = T.bind(self.first + one)
             begin, end = self.runs_of(one)
             if number is not None:
-                begin = T.bind(begin + number * together)
-                end = tirx.max(begin, tirx.min(begin + together, end))
+                begin = T.bind(begin + number * runs_per_row_block)
+                end = tirx.max(begin, tirx.min(begin + runs_per_row_block, end))
             with T.serial(0, end - begin) as index:
                 emit(block, T.bind(begin + index))
 
