@@ -24,7 +24,7 @@ class StoredHalo:
 
     sides: Sides = NO_SIDES
     elements: tuple[int, ...] = (0,)
-    """What the halo is filled with: one element, or one a plane, or, of planes inside a pixel, those
+    """What fills the halo: one element, or one a plane, or, of planes inside a pixel, those
     of its words in turn."""
     phases: int = 1
     """Phases of a polyphase layout."""
