@@ -21,7 +21,7 @@ KINDS = ("source", "model", "golden", "table", "files")
 
 
 @dataclass(frozen=True)
-class Parts:
+class SerializedArtifact:
     """An artifact taken apart: small files by relative path, tensors by name, both in order."""
 
     files: Files = field(default_factory=dict)
@@ -30,29 +30,31 @@ class Parts:
     """Files too large for memory; none of an artifact that was read."""
 
 
-def take_apart(kind: str, value: Any) -> Parts:
+def take_apart(kind: str, value: Any) -> SerializedArtifact:
     """Return the files and tensors that say all about a value of this kind."""
     match kind:
         case "source":
-            return Parts(files={"source.onnx": bytes(value)})
+            return SerializedArtifact(files={"source.onnx": bytes(value)})
         case "model":
-            return Parts(files={"module.json": _module_text(value.module)}, tensors=value.params)
+            return SerializedArtifact(
+                files={"module.json": _module_text(value.module)}, tensors=value.params
+            )
         case "golden":
             tensors = {f"inputs/{name}": array for name, array in value.inputs.items()}
             tensors |= {f"outputs/{name}": array for name, array in value.outputs.items()}
-            return Parts(tensors=tensors)
+            return SerializedArtifact(tensors=tensors)
         case "table":
             text = json.dumps(value, sort_keys=True, indent=1, allow_nan=False)
-            return Parts(files={"table.json": text.encode()})
+            return SerializedArtifact(files={"table.json": text.encode()})
         case "files":
             for name in value:
                 _check_relative(name)
             held = {name: data for name, data in value.items() if isinstance(data, Held)}
-            return Parts({n: d for n, d in value.items() if n not in held}, held=held)
+            return SerializedArtifact({n: d for n, d in value.items() if n not in held}, held=held)
     raise ValueError(f"unknown kind of artifact '{kind}'; known: {', '.join(KINDS)}")
 
 
-def put_together(kind: str, parts: Parts) -> Any:
+def put_together(kind: str, parts: SerializedArtifact) -> Any:
     """Return the value that `take_apart` took apart."""
     match kind:
         case "source":

@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 Scalar = Expr
-"""An expression of a kernel: a number, or a vector of them."""
+"""An expression of a kernel: a number, or a vector of numbers. Earlier versions of TVM have a class
+of its own for it, `PrimExpr`."""
 Index = Expr | int
 """A number in a kernel that may be known while the kernel is written."""
 Buffer = Var

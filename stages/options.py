@@ -117,7 +117,7 @@ class WeightScheme(Options):
     """One scale for each output channel, or one for the tensor."""
 
     @model_validator(mode="after")
-    def _has_one_zero_point(self) -> WeightScheme:
+    def _check_one_zero_point(self) -> WeightScheme:
         if self.encoding == "asymmetric" and self.granularity == "per_channel":
             raise ValueError(
                 "asymmetric weights have one zero point; state granularity: per_tensor"
@@ -199,17 +199,17 @@ class PackageOptions(Options):
 
     @field_validator("version")
     @classmethod
-    def _is_version(cls, version: str | None) -> str | None:
+    def _check_version(cls, version: str | None) -> str | None:
         return python_version(version)
 
     @field_validator("name")
     @classmethod
-    def _is_identifier(cls, name: str) -> str:
+    def _check_identifier(cls, name: str) -> str:
         return c_identifier(name)
 
     @field_validator("formats")
     @classmethod
-    def _each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
+    def _check_each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
         return formats_in_order(formats)
 
 

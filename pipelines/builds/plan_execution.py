@@ -171,7 +171,7 @@ class PlanExecution:
         from stages import artifacts
 
         manifest, parts = self._read(step, self.store.read)
-        whole = artifacts.Parts(dict(parts.files), dict(parts.tensors))
+        whole = artifacts.SerializedArtifact(dict(parts.files), dict(parts.tensors))
         return artifacts.put_together(manifest.kind, whole)
 
     def content(self, step: Step) -> dict[str, Path]:

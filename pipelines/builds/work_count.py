@@ -48,9 +48,9 @@ def macs(execution: PlanExecution) -> int:
 def _runs(model: Model) -> dict[str, int]:
     """Layer → how often it is run: once, or for each image of a batch that was split."""
     from stages.graph.bindings import calls_of
-    from stages.graph.collecting import images_of, together
+    from stages.graph.collecting import images_of, variables_per_batch
 
-    once, count = together(model.module["main"]), images_of(model)
+    once, count = variables_per_batch(model.module["main"]), images_of(model)
     variables = [binding.var for binding, _function in calls_of(model)]
     return {str(each.name): 1 if each in once else count for each in variables}
 

@@ -165,15 +165,15 @@ class Package(Section):
 
     @field_validator("name")
     @classmethod
-    def _is_identifier(cls, name: str | None) -> str | None:
+    def _check_identifier(cls, name: str | None) -> str | None:
         return name if name is None else c_identifier(name)
 
     @field_validator("version")
     @classmethod
-    def _is_version(cls, version: str | None) -> str | None:
+    def _check_version(cls, version: str | None) -> str | None:
         return python_version(version)
 
     @field_validator("formats")
     @classmethod
-    def _each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
+    def _check_each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
         return formats_in_order(formats)

@@ -7,7 +7,7 @@ from pipelines.recipe.layer_patterns import matching
 from pipelines.recipe.resolved import Resolved
 from pipelines.tuning.alternatives import check_built
 from stages.graph.bindings import calls_of
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.lowering import described
 
 
@@ -20,7 +20,7 @@ def rows(execution: PlanExecution, resolved: Resolved, pattern: str) -> list[dic
     plan = execution.plan
     schedules = execution.load(plan.step("scheduling"))
     layers = {
-        str(binding.var.name): Layer(
+        str(binding.var.name): LoweringInput(
             function, schedules[str(binding.value.op.name_hint)], resolved.hardware
         )
         for binding, function in calls_of(execution.load(plan.step("bitpacking")))

@@ -36,7 +36,7 @@ class UnsaturatedNumbers(TirNumbers):
     def saturated(
         self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
     ) -> Value:
-        """Not yet."""
+        """`x` rounded, with the zero point added, but not clipped to the bounds."""
         return self.nearest(x) + zero_point
 
 

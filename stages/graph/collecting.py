@@ -50,7 +50,7 @@ def images_of(model: Model) -> int:
     return int(model.module["main"].attrs.get("pictures", 1))
 
 
-def together(main: Function) -> set[Var]:
+def variables_per_batch(main: Function) -> set[Var]:
     """The variables of `main` that are computed once for all images."""
     found: set[Var] = set()
     for binding in bindings_of(main):

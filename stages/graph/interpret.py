@@ -16,7 +16,7 @@ from stages.dialect.calls import attributes, shape_of
 from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import bindings_of, output_names, outputs_of
-from stages.graph.collecting import images_of, together
+from stages.graph.collecting import images_of, variables_per_batch
 from stages.kinds import Array, Model
 from stages.nodes import (
     Call,
@@ -50,7 +50,7 @@ def run(
     Raises KeyError for a missing input, NotImplementedError for an operator without a meaning.
     """
     main = model.module["main"]
-    images, once = images_of(model), together(main)
+    images, once = images_of(model), variables_per_batch(main)
     count = int(main.attrs["num_input"])
     given = {parameter: inputs[parameter.name] for parameter in main.params[:count]}
     tensors = {parameter: model.params[parameter.name] for parameter in main.params[count:]}

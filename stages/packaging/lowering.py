@@ -16,7 +16,7 @@ from stages.codegen import target_of
 from stages.graph.composites import IMAGES, MATRICES, TILES, max_pool_of, pad_of
 from stages.kinds import Table
 from stages.nodes import Function
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.epilogues.channel_blocks import ChannelBlocks
 from stages.packaging.epilogues.channel_vectors import ChannelVectors
@@ -32,10 +32,10 @@ from stages.packaging.standalone.softmax_rows import is_softmax, lower_softmax
 from stages.packaging.standalone.te_kernel import lower_te_kernel
 from stages.packaging.standalone.weight_packing import lower_computed_weights
 from stages.packaging.standalone.winograd_inputs import lower_winograd_inputs
-from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
+from stages.packaging.sums.composed_kernel import ComposedKernel, PartChoices
 from stages.packaging.sums.depthwise_taps import DepthwiseTaps
 from stages.packaging.sums.interleaved_tiles import InterleavedTiles
-from stages.packaging.sums.parts import Reads, Sums
+from stages.packaging.sums.parts import InputReader
 from stages.packaging.sums.pooled import Pooled
 from stages.packaging.sums.tile_order import JoinedRows, OutputRows, RowHalves, WrappedRows
 from stages.packaging.sums.tile_sums import (
@@ -44,23 +44,24 @@ from stages.packaging.sums.tile_sums import (
     InRegisters,
     InScratch,
     InTileFunction,
+    NoSums,
 )
 from stages.packaging.sums.widened_reads import WidenedWindows
 from stages.packaging.sums.window_reads import Windows
 from stages.packaging.sums.winograd_sums import WinogradRuns, WinogradSums, WinogradTiles
 
-Whole = Callable[[Layer, str], Kernel]
-"""What gives the kernel of a name on its own."""
+LoweringFunction = Callable[[LoweringInput, str], Kernel]
+"""What makes a kernel that is not composed of parts, given its symbol."""
 
 
 @dataclass(frozen=True)
 class Row:
     """How composites of a kind are lowered."""
 
-    layer: str
-    """What they are."""
-    is_one: Callable[[Layer], bool]
-    by: Parts | Whole
+    title: str
+    """What the composites are; `doit show` prints it."""
+    is_match: Callable[[LoweringInput], bool]
+    lowering: PartChoices | LoweringFunction
 
 
 IN_REGISTERS = InRegisters, InTileFunction, InScratch
@@ -74,7 +75,7 @@ TILED = (Windows,), IN_TILES, IN_ROWS
 BYTES = (WidenedWindows, Windows), IN_REGISTERS, ANYWHERE
 
 
-def _alone(lower: Callable[[Function, str, Hardware], Kernel]) -> Whole:
+def _alone(lower: Callable[[Function, str, Hardware], Kernel]) -> LoweringFunction:
     return lambda layer, symbol: lower(layer.function, symbol, layer.hardware)
 
 
@@ -120,59 +121,67 @@ TABLE = (
     ),
     # Sums, and what follows them: tensors as the user sees them, or levels in planes, LUTs or
     # bytes, which networks have that simulated quantizers describe.
-    Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, ChannelVectors)),
+    Row("Winograd", lambda it: it.is_winograd, PartChoices(*WINOGRAD, ChannelVectors)),
     Row(
         "levels by matrix tiles",
         lambda it: it.is_tiled and it.gives_blocks_of_levels,
-        Parts(*TILED, ChannelBlocks),
+        PartChoices(*TILED, ChannelBlocks),
     ),
-    Row("linear layer by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, ChannelVectors)),
+    Row(
+        "linear layer by matrix tiles", lambda it: it.is_tiled, PartChoices(*TILED, ChannelVectors)
+    ),
     Row(
         "batched linear layer",
         lambda it: it.is_linear and it.has_computed_weights,
-        Parts((WidenedWindows, Windows), IN_REGISTERS, (OutputRows,), ChannelVectors),
+        PartChoices((WidenedWindows, Windows), IN_REGISTERS, (OutputRows,), ChannelVectors),
     ),
-    Row("linear layer of bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, ChannelVectors)),
+    Row(
+        "linear layer of bytes",
+        lambda it: it.has_form("bytes"),
+        PartChoices(*BYTES, ChannelVectors),
+    ),
     Row(
         "linear layer of floats, of bits, or by LUT",
         lambda it: it.composite.is_convolution,
-        Parts((Windows,), IN_REGISTERS, IN_ROWS, ChannelVectors),
+        PartChoices((Windows,), IN_REGISTERS, IN_ROWS, ChannelVectors),
     ),
     Row(
         "depthwise",
         lambda it: it.is_depthwise,
-        Parts((DepthwiseTaps,), (InTileFunction, InScratch), (OutputRows,), ChannelVectors),
+        PartChoices((DepthwiseTaps,), (InTileFunction, InScratch), (OutputRows,), ChannelVectors),
     ),
     Row(
         "pool of levels",
         lambda it: it.has_pool,
-        Parts((Reads,), (Pooled,), (OutputRows,), ChannelVectors),
+        PartChoices((InputReader,), (Pooled,), (OutputRows,), ChannelVectors),
     ),
     Row(
         "levels of floats",
         lambda it: it.composite.reads_floats,
-        Parts((Reads,), (GatheredFloats,), (OutputRows,), ChannelVectors),
+        PartChoices((InputReader,), (GatheredFloats,), (OutputRows,), ChannelVectors),
     ),
     Row(
-        "levels of levels", lambda it: True, Parts((Reads,), (Sums,), (OutputRows,), ChannelVectors)
+        "levels of levels",
+        lambda it: True,
+        PartChoices((InputReader,), (NoSums,), (OutputRows,), ChannelVectors),
     ),
 )
 """How each kind of composite is lowered: the first row that it is one of."""
 
 
-def row_of(layer: Layer) -> Row:
+def row_of(layer: LoweringInput) -> Row:
     """The row of the table that a layer takes."""
-    return next(row for row in TABLE if row.is_one(layer))
+    return next(row for row in TABLE if row.is_match(layer))
 
 
-def described(layer: Layer) -> dict[str, str]:
+def described(layer: LoweringInput) -> dict[str, str]:
     """The row that a layer takes, and of each kind of part the one that it gets."""
     row = row_of(layer)
-    if not isinstance(row.by, Parts):
-        return {"row": row.layer}
-    made = ComposedKernel(layer, "", row.by)
+    if not isinstance(row.lowering, PartChoices):
+        return {"row": row.title}
+    made = ComposedKernel(layer, "", row.lowering)
     parts = {"reads": made.reads, "sums": made.sums, "work": made.work, "finisher": made.finisher}
-    return {"row": row.layer, **{name: type(part).__name__ for name, part in parts.items()}}
+    return {"row": row.title, **{name: type(part).__name__ for name, part in parts.items()}}
 
 
 def lower(
@@ -185,11 +194,11 @@ def lower(
 ) -> Kernel:
     """The kernel `symbol` of a composite, in operations that the processor has, of as many tasks as
     its schedule allows."""
-    layer = Layer(function, schedule, hardware, with_tiles)
-    by = row_of(layer).by
+    layer = LoweringInput(function, schedule, hardware, with_tiles)
+    how = row_of(layer).lowering
     with target_of(hardware):
-        if isinstance(by, Parts):
-            kernel = ComposedKernel(layer, symbol, by).kernel(bodies)
+        if isinstance(how, PartChoices):
+            kernel = ComposedKernel(layer, symbol, how).kernel(bodies)
         else:
-            kernel = by(layer, symbol)
+            kernel = how(layer, symbol)
     return kernel.capped(schedule.get("threads"))

@@ -15,7 +15,7 @@ from hw.profile import Hardware
 from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.graph.bindings import bindings_of, output_names, outputs_of, quantization_of
-from stages.graph.collecting import images_of, is_collect, together
+from stages.graph.collecting import images_of, is_collect, variables_per_batch
 from stages.graph.composites import TE, is_reshape
 from stages.kinds import Model, Table
 from stages.nodes import Expr, Function, GlobalVar, TensorType, Var, VarBinding
@@ -95,7 +95,7 @@ class ProgramBuilder:
             for output, name in zip(outputs_of(main), output_names(self.model), strict=True)
             if b.var.same_as(output)
         }
-        once = together(main)
+        once = variables_per_batch(main)
         outputs = [
             self._spec(name, v.ty, stored.get(name), is_whole=v in once)
             for v, name in results.items()

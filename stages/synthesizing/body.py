@@ -26,7 +26,8 @@ class Body:
     """Everything a micro-kernel's loops are built around.
 
     Registers of counters `c{m}.{n}` belong to pixel `m`, or to `pixels` of them from `m * distance`
-    on; `together` neighbouring ones are flushed at a time, into `registers` registers of sums.
+    on; `registers_per_flush` neighbouring ones are flushed at a time, into `registers` registers of
+    sums.
     """
 
     passes: tuple[Pass, ...]
@@ -41,17 +42,17 @@ class Body:
     that full adders carry from step to step."""
 
     @property
-    def together(self) -> int:
+    def registers_per_flush(self) -> int:
         """Registers of counters that are flushed at a time."""
         return len(self.flush.inputs)
 
     def counter(self, n: int) -> Vector:
         """The type of every register of counters `c{m}.{n}`."""
-        return self.flush.types[f"c{n % self.together}"]
+        return self.flush.types[f"c{n % self.registers_per_flush}"]
 
     def is_bits(self, n: int) -> bool:
         """Whether registers of counters `c{m}.{n}` hold carried bits."""
-        return n % self.together < self.carried_bits
+        return n % self.registers_per_flush < self.carried_bits
 
     @property
     def registers(self) -> int:
@@ -64,6 +65,6 @@ class Body:
 
     def counters(self, rows: int, channels: int, lanes: int) -> list[tuple[int, int]]:
         """Pixel and number of every register of counters of a tile, in order."""
-        count = self.columns(channels, lanes) * self.together
+        count = self.columns(channels, lanes) * self.registers_per_flush
         places = (rows - self.pixels) // self.distance + 1
         return [(m, n) for m in range(places) for n in range(count)]

@@ -219,10 +219,10 @@ def _flushed(body: Body, counters: Totals) -> Totals:
     """Registers of sums, by pixel and number, of all registers of counters."""
     totals: Totals = {}
     for m, n in counters:
-        if n % body.together == 0:
-            inputs = {f"c{i}": counters[m, n + i] for i in range(body.together)}
+        if n % body.registers_per_flush == 0:
+            inputs = {f"c{i}": counters[m, n + i] for i in range(body.registers_per_flush)}
             for name, lanes in body.flush.run(inputs).items():
-                totals[m, n // body.together * body.registers + int(name[1:])] = lanes
+                totals[m, n // body.registers_per_flush * body.registers + int(name[1:])] = lanes
     return totals
 
 

@@ -96,7 +96,7 @@ class MicroKernel(SumStores):
     def _preloaded(self, first: str) -> list[str]:
         """Counters that are flushed to what sums begin with: half of their lanes begin with 0, or
         the same of every pixel."""
-        together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
+        together, lanes, kind = self.body.registers_per_flush, self.isa.lanes, self.word.llvm
         if together == 1:
             return [first]
         if self.body.pixels > 1:

@@ -56,7 +56,7 @@ def priced_candidate(
     ends *= body.registers * body.pixels
     added = isa[Operation.FLOAT_MAC if signature.is_float else Operation.SCALE_ADD_32]
     flushing += Counter({load: 2 * ends, added.name: ends})
-    times = len(tile) // body.together
+    times = len(tile) // body.registers_per_flush
     flush = costs.cycles({name: count * times for name, count in flushing.items()})
     return KernelCandidate(signature, round(word, 3), round(flush, 3))
 

@@ -48,7 +48,7 @@ class SumStores(Operands):
 
     def add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
         """Flush counters into the sums, times their coefficient."""
-        together, registers = self.body.together, self.body.registers
+        together, registers = self.body.registers_per_flush, self.body.registers
         for first in range(0, len(counters), together):
             m, n = self.tile[first]
             inputs = {f"c{i}": counters[first + i] for i in range(together)}

@@ -21,13 +21,13 @@ def arena_bytes(program: Program, arena: Arena) -> str:
     if program.images > 1:
         others = f"(n_threads <= {program.images} ? n_threads - 1 : 0)"
         buffers += f" + (size_t){arena.own_bytes} * (size_t){others}"
-    if program.together:
+    if program.batch_call_count:
         buffers = f"rt_larger({buffers}, {arena.together_bytes})"
     return f"{buffers} + (size_t){arena.scratch_bytes} * (size_t)n_threads"
 
 
 def members(program: Program) -> list[str]:
-    """What the context holds for it."""
+    """What the context holds for runs over a batch: fields of its struct, in C."""
     if program.images == 1:
         return []
     lines = [
@@ -35,7 +35,7 @@ def members(program: Program) -> list[str]:
         "    const void *const *all_in;",
         "    void *const *all_out;",
     ]
-    if program.together:
+    if program.batch_call_count:
         lines += [
             "    /* The arena in which images are collected, and the one at hand. */",
             "    uint8_t *all;",
@@ -45,7 +45,7 @@ def members(program: Program) -> list[str]:
 
 
 def functions(program: Program, arena: Arena, profile: bool = False) -> list[str]:
-    """The functions behind `run_all(context, in, out)`, and that itself."""
+    """`run_all(context, in, out)` and the functions that it calls, in C."""
     one = _run_image(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.images == 1:
@@ -64,14 +64,14 @@ def functions(program: Program, arena: Arena, profile: bool = False) -> list[str
         "        rt_run(&context->runtime, images);",
         "    } else {",
     ]
-    if program.together:
+    if program.batch_call_count:
         lines.append("        context->all = context->runtime.arena;")
     lines += [
         f"        for (int32_t image = 0; image < {program.images}; image++)",
         "            run_image(context, in, out, image);",
         "    }",
     ]
-    if program.together:
+    if program.batch_call_count:
         lines.append("    run_together(context, out);")
     return [*lines, "}"]
 
@@ -86,7 +86,7 @@ def _images(program: Program, arena: Arena, profile: bool) -> list[str]:
         f"    const size_t bytes = {arena.own_bytes + arena.scratch_bytes};",
         "    rt_init_own(&own.runtime, runtime->arena + bytes * (size_t)thread);",
         *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
-        *(["    own.all = runtime->arena;"] if program.together else []),
+        *(["    own.all = runtime->arena;"] if program.batch_call_count else []),
         *(["    own.at.log = all->at.log;", "    own.at.thread = thread;"] if profile else []),
         "    int32_t image;",
         f"    while ((image = rt_take(runtime, thread, {program.images})) < {program.images})",
@@ -124,11 +124,11 @@ def _run_image(program: Program, arena: Arena, profile: bool) -> list[str]:
         "{",
         "    uint8_t *const arena = context->runtime.arena;",
         "    (void)in;",
-        *(["    (void)out;"] if program.together else []),
+        *(["    (void)out;"] if program.batch_call_count else []),
         *shares,
         *place,
         *_place_outputs(program, arena, written, sizes),
-        *(["    context->image = image;"] if program.together else []),
+        *(["    context->image = image;"] if program.batch_call_count else []),
         *(["    context->at.picture = image;"] if profile else []),
         _run("graph", program.calls_per_image),
         *_copy_outputs(written, sizes),
@@ -138,7 +138,7 @@ def _run_image(program: Program, arena: Arena, profile: bool) -> list[str]:
 
 def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
     """What follows the images, on the caller's whole tensors."""
-    if not program.together:
+    if not program.batch_call_count:
         return []
     whole = program.outputs_per_batch
     written = [index for index, spec in enumerate(program.outputs) if spec.name in whole]

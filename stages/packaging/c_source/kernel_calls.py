@@ -22,7 +22,7 @@ def functions(
     lines = _Writer(program, arena, constants, program.collected, first).function(
         "graph", per_image, arena.buffer_bytes
     )
-    if program.together:
+    if program.batch_call_count:
         first = len(per_image) if profile else None
         lines += ["", "/* What is computed once, for all images. */"]
         lines += _Writer(program, arena, constants, {}, first).function(

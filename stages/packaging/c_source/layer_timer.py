@@ -23,12 +23,12 @@ _PRINTABLE = range(0x20, 0x7F)
 
 
 def members() -> list[str]:
-    """What the context holds for it."""
+    """What the context holds for layer times: fields of its struct, in C."""
     return ["    struct rt_log log;", "    struct rt_at at;"]
 
 
 def functions(program: Program) -> list[str]:
-    """The functions of the package."""
+    """The functions of the package that tell layer times, in C."""
     return [
         *_names(program),
         "",

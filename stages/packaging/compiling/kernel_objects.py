@@ -64,7 +64,7 @@ def compiled_objects(
 
 
 def compiled_assembly(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[str, str]:
-    """The same as assembly, by symbol."""
+    """Assembly of kernels and of what they call, by symbol; `memo` keeps each of them."""
     return {
         unit.symbol: memo(
             TEXTS[unit.kind],

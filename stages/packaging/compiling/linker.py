@@ -71,7 +71,8 @@ class Names:
         return f"{self.package}__{symbol}" if symbol in self.defined else symbol
 
     def of_reference(self, symbol: str) -> str:
-        """The same where libc has functions that the package has, too."""
+        """The name of a symbol in code that calls libc, too, which has functions named like some of
+        the package: only `package_` and `graph_` mean the package."""
         return self.of(symbol) if symbol.startswith(("package_", "graph_")) else symbol
 
     def is_public(self, name: str) -> bool:
@@ -85,7 +86,7 @@ class Compiled:
 
     sources: tuple[str, ...]
     flags: tuple[str, ...]
-    """Those that not every object has."""
+    """Flags that not every object has."""
 
 
 @dataclass(frozen=True)

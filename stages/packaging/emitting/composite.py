@@ -174,8 +174,9 @@ class Composite:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A composite, packed or of tensor expressions (TE), and for what it is lowered."""
+class LoweringInput:
+    """What lowering is given: a composite, packed or of tensor expressions (TE), its schedule, and
+    the hardware that the kernel is for."""
 
     function: Function
     schedule: Table
@@ -194,7 +195,7 @@ class Layer:
 
     @cached_property
     def composite(self) -> Composite:
-        """Its view, if it is packed."""
+        """The composite as a view, if it is packed."""
         return Composite(self.function, self.with_tiles)
 
     def is_te(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:

@@ -24,13 +24,14 @@ class StoredHalo:
 
     sides: Sides = NO_SIDES
     elements: tuple[int, ...] = (0,)
-    """One, or one a plane, or, of planes inside a pixel, those of its words in turn."""
+    """What fills the halo: one element, or one a plane, or, of planes inside a pixel, those
+    of its words in turn."""
     phases: int = 1
-    """Those of a polyphase layout."""
+    """Phases of a polyphase layout."""
 
     @classmethod
     def of(cls, attrs: Attrs) -> StoredHalo:
-        """That of an edge which is stored with these attributes."""
+        """The halo of an edge which is stored with these attributes."""
         halo = Halo.of(attrs)
         return cls(halo.sides, _elements(attrs, halo.level), attrs.get("phases", 1))
 

@@ -49,14 +49,14 @@ class Kernel:
     temporaries: tuple[int, ...] = ()
     """Bytes of the tensors that it keeps to itself, whose pointers follow those of its results."""
     helpers: tuple[Helper, ...] = ()
-    """What it calls."""
+    """What the kernel calls."""
     uses_tiles: bool = False
     """Whether it uses registers that the operating system may refuse (AMX)."""
     few: FewThreads | None = None
     """Where few threads had better have fewer tasks."""
 
     def capped(self, most: int | None) -> Kernel:
-        """The same, split into so many tasks at most: so many threads share a call."""
+        """The kernel, split into so many tasks at most: so many threads share a call."""
         if most is None or most >= self.max_tasks:
             return self
         few = self.few if self.few is not None and self.few.tasks < most else None

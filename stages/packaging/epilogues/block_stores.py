@@ -41,7 +41,7 @@ class BlockStore:
         self.buffers: list[Any] = []
 
     def text(self) -> Text:
-        """That function."""
+        """The function that stores, as LLVM IR."""
         raise NotImplementedError
 
     def open(self, channels: int) -> None:
@@ -58,7 +58,7 @@ class BlockStore:
             T.buffer_store(buffer, shared(value), [lane])
 
     def values(self, found: Computed) -> Sequence[Any]:
-        """What that is, one for each buffer."""
+        """What is kept of a channel, one value for each buffer."""
         raise NotImplementedError
 
     def close(self, block: Index, y: Index, x: Index) -> None:
@@ -81,7 +81,7 @@ class Planes(BlockStore):
         """From digits to words, which lie as far apart as the planes do."""
         _, height, width, words = shape_of(self.output.ty)
         plane_stride = self.stored.inner or height * width * words
-        return planes_text(self.name, self.places.of.hardware, self.stored, plane_stride)
+        return planes_text(self.name, self.places.kernel.hardware, self.stored, plane_stride)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A byte of 0 or 1 for each digit of a level."""
@@ -98,7 +98,7 @@ class LevelLuts(BlockStore):
         """From levels to LUTs."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
-        return luts_text(self.name, self.places.of.hardware, bits, is_balanced)
+        return luts_text(self.name, self.places.kernel.hardware, bits, is_balanced)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A level."""

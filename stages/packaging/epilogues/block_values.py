@@ -36,7 +36,7 @@ class BlockValue:
     """Channels of a tensor: integers or floats, or the masks of a level."""
 
     kind: str
-    """Its type in LLVM IR; of a level, the type of what was compared."""
+    """Type of the channels in LLVM IR; of a level, the type of what was compared."""
     name: str = ""
     masks: tuple[str, ...] = ()
     reach: int = 1 << 31

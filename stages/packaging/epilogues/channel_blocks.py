@@ -128,30 +128,30 @@ class ChannelBlocks(Finisher):
     @property
     def name(self) -> str:
         """The function that is the epilogue."""
-        return f"{self.of.symbol}_epilogue"
+        return f"{self.kernel.symbol}_epilogue"
 
     def include(self) -> None:
-        """The epilogue."""
-        self.of.include(
-            *Epilogue(self.of.composite, self.of.reads.preloads_bias).epilogue(self.name)
+        """Include the text of the epilogue."""
+        self.kernel.include(
+            *Epilogue(self.kernel.composite, self.kernel.reads.preloads_bias).epilogue(self.name)
         )
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""
-        fill_halos(self.of)
+        fill_halos(self.kernel)
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and block."""
-        of, composite = self.of, self.of.composite
+        kernel, composite = self.kernel, self.kernel.composite
         calls = list(composite.calls.values())
         pointers = [
-            T.address_of(of.arguments[p.name][parameter_offset(p, calls, strip, y, x)])
+            T.address_of(kernel.arguments[p.name][parameter_offset(p, calls, strip, y, x)])
             for p in composite.parameters
         ]
-        for result, output in zip(of.results, composite.outputs, strict=True):
+        for result, output in zip(kernel.results, composite.outputs, strict=True):
             offset = output_offset(output, composite.store_of(output), strip, y, x)
             pointers.append(T.address_of(result[offset]))
-        T.evaluate(T.call_extern("void", self.name, T.address_of(of.scratch[sums]), *pointers))
+        T.evaluate(T.call_extern("void", self.name, T.address_of(kernel.scratch[sums]), *pointers))
 
 
 def parameter_offset(

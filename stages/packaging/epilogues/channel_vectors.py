@@ -37,23 +37,23 @@ class ChannelVectors(VectorFinisher):
 
     @cached_property
     def elements(self) -> Elements:
-        """What is computed."""
-        return Elements(self.of)
+        """The values that the epilogue computes."""
+        return Elements(self.kernel)
 
     @cached_property
     def results(self) -> Results:
-        """What becomes of it."""
+        """How computed values are narrowed and stored."""
         return Results(self)
 
     @property
     def least_strip(self) -> int:  # type: ignore[override]
-        """A block where anything is stored by whole blocks, which no smaller strip has."""
+        """Channels that are finished alone: a block, where anything is stored by whole blocks."""
         return BLOCK if self.results.block_stores else 1
 
     @property
     def sums_dtype(self) -> str:
-        """That of the main operator; pools give integers."""
-        composite = self.of.composite
+        """Type of the sums in scratch, that of the main operator; pools give integers."""
+        composite = self.kernel.composite
         if composite.reads_floats:
             return "float32"
         return dtype_of(composite.main.ty) if composite.has_micro_kernel else "int32"
@@ -64,19 +64,19 @@ class ChannelVectors(VectorFinisher):
         return self.results.places.channels
 
     def include(self) -> None:
-        """What fetches, saturates and stores; the rest is TIR."""
+        """Include what fetches, saturates and stores; the rest is TIR."""
         code = FunctionText()
         code.prefetch("%place", L1_CACHE)
         code.do("ret void")
-        self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
+        self.kernel.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
         if has_saturated_words(self.elements, BLOCK):
-            self.of.include(*words_text())
+            self.kernel.include(*words_text())
         self.results.include()
 
     def prefetch(self, block: Index, pixel: Pixel) -> None:
         """Fetch a tile of the images that the epilogue reads, a cache line a pixel."""
-        composite, arguments = self.of.composite, self.of.arguments
-        shape = (composite.images, self.of.height, self.of.width, self.outputs)
+        composite, arguments = self.kernel.composite, self.kernel.arguments
+        shape = (composite.images, self.kernel.height, self.kernel.width, self.outputs)
         others = composite.parameters[len(composite.main.args) :]
         read = {p: (shape[-1], NO_SIDES) for p in others if shape_of(p.ty) == shape}
         for each in composite.calls.values():
@@ -84,7 +84,7 @@ class ChannelVectors(VectorFinisher):
                 read[each.args[0]] = shape_of(each.args[0].ty)[-1], halo_of(each)
         if not read:
             return
-        with T.serial(0, self.of.sums.rows) as m:
+        with T.serial(0, self.kernel.sums.rows) as m:
             y, x = pixel(m)
             at = self.position(block, y, x, 0, BLOCK)
             for parameter, (channels, halo) in read.items():
@@ -92,16 +92,16 @@ class ChannelVectors(VectorFinisher):
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""
-        fill_halos(self.of)
+        fill_halos(self.kernel)
 
-    def together(self, pixels: Callable[[], None]) -> None:
-        """The epilogues of a tile, with its bytes looked up together where LUTs are large."""
-        self.results.luts.together(pixels)
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
+        """Emit the epilogues of a tile, with its bytes looked up together where LUTs are large."""
+        self.results.luts.emit_epilogues(pixels)
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
-        size = self.of.sums.strip
-        full, rest = divmod(self.outputs * self.of.pixels, size)
+        size = self.kernel.sums.strip
+        full, rest = divmod(self.outputs * self.kernel.pixels, size)
         if not rest:
             self._channels(strip, y, x, sums, size)
         elif not full:
@@ -135,7 +135,7 @@ class ChannelVectors(VectorFinisher):
         def each(emit: Callable[[Index, Position, Scalar], None]) -> None:
             with loop(0, width) as lane:
                 at = self.position(strip, y, x, first + lane)
-                emit(lane, at, self.of.scratch[sums + first + lane])
+                emit(lane, at, self.kernel.scratch[sums + first + lane])
 
         precomputed = precompute(self.elements, each, width)
         packed = self.results.packed_buffers(width)

@@ -51,13 +51,13 @@ class Computed:
 
     value: Scalar
     wide: Scalar | None = None
-    """The same in 32 bits, if it is bytes by a clip."""
+    """The value in 32 bits, if it is bytes by a clip."""
     unsaturated: Scalar | None = None
-    """An int32 that saturating makes it of, if there is one."""
+    """The int32 of which saturating makes the value, if there is one."""
     integer: Scalar | None = None
-    """The same integer in as many bits as it was computed in."""
+    """The value as an integer in as many bits as it was computed in."""
     reached: Sequence[Scalar] = ()
-    """Of a level, which thresholds were reached, from the first one on."""
+    """Which thresholds a level has reached, from the first one on."""
 
     @property
     def longest(self) -> Scalar:
@@ -78,9 +78,9 @@ class Precomputed:
 class Elements:
     """The values of a composite's variables."""
 
-    def __init__(self, of: Composition) -> None:
-        self.of = of
-        self.composite: Composite = of.composite
+    def __init__(self, kernel: Composition) -> None:
+        self.kernel = kernel
+        self.composite: Composite = kernel.composite
 
     def at(
         self,
@@ -136,7 +136,7 @@ class Elements:
         if is_op(call, operator_names.QNN_FROM_BYTES):
             source = call.args[0]
             place = at.place(shape_of(source.ty)[-1], halo_of(call))
-            return Computed(self.of.arguments[source.name][place])
+            return Computed(self.kernel.arguments[source.name][place])
         if name in IN_WORDS and _most(call, self.reaches) <= LONGEST_WORD:
             words = [values[a].longest if a in values else self.operand(a, at) for a in call.args]
             # By a name, since TIR takes long to simplify what is clipped again and again.
@@ -153,7 +153,7 @@ class Elements:
                 is_wide = position in WIDENED.get(name, ()) and found.wide is not None
                 operands.append(found.wide if is_wide else found.value)
             elif position in WHOLE.get(name, ()):
-                operands.append(self.of.arguments[argument.name])
+                operands.append(self.kernel.arguments[argument.name])
             else:
                 operands.append(self.operand(argument, at))
         bare = unsaturated(call, operands) if saturates(call) else None
@@ -164,13 +164,13 @@ class Elements:
 
     def _sum(self, call: Call, at: Position, raw: Scalar) -> Scalar:
         """What the main operator gives, from its raw sum."""
-        if self.of.reads.preloads_bias or str(call.op.name) in POOL_KINDS:
+        if self.kernel.reads.preloads_bias or str(call.op.name) in POOL_KINDS:
             return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
         scale = int(attributes(call)["scale"])
         scaled = raw * scale if scale != 1 else raw
-        return scaled + self.of.arguments[bias.name][row + at.channel]
+        return scaled + self.kernel.arguments[bias.name][row + at.channel]
 
     def operand(self, parameter: Var, at: Position) -> Scalar:
         """A tensor parameter at a position, its axes those of the result from the last one on."""
@@ -179,7 +179,7 @@ class Elements:
         where = (at.image, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
         for extent, coordinate in zip(shape, where, strict=True):
             index = index * extent + (coordinate if extent > 1 else 0)
-        return self.of.arguments[parameter.name][index]
+        return self.kernel.arguments[parameter.name][index]
 
     # -- thresholds ----------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Elements:
         """The thresholds of an operator at a channel."""
         table = call.args[1]
         count, channels = shape_of(table.ty)
-        return ChannelThresholds(self.of.arguments[table.name], count, channels, channel)
+        return ChannelThresholds(self.kernel.arguments[table.name], count, channels, channel)
 
     def compared(
         self,
@@ -220,7 +220,7 @@ class Elements:
         reached = rows.reached(
             call, self.compared(call, values, at, precomputed, lane), self.operand(call.args[2], at)
         )
-        count = count_of(reached, counted_in(rows.dtype, self.of.isa), self.of.isa)
+        count = count_of(reached, counted_in(rows.dtype, self.kernel.isa), self.kernel.isa)
         return Computed(count.astype("uint8"), integer=count, reached=reached)
 
 

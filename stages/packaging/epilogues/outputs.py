@@ -45,14 +45,14 @@ class Position:
     extent: tuple[int, int]
 
     def place(self, channels: int, halo: Sides = NO_SIDES, phases: int = 1) -> Index:
-        """Where it lies in images of so many channels with a halo around each; polyphase where
-        there are several phases."""
+        """Where the element lies in images of so many channels with a halo around each; polyphase
+        where there are several phases."""
         rows, columns = halo.around(*self.extent)
         row = self.image * rows + stored_row(self.y + halo.top, rows, phases)
         return (row * columns + self.x + halo.left) * channels + self.channel
 
     def nchw_place(self, channels: int) -> Index:
-        """Where it lies in images of so many channels that are one behind the other (NCHW)."""
+        """Where the element lies in images whose channels are one behind the other (NCHW)."""
         height, width = self.extent
         row = (self.image * channels + self.channel) * height + self.y
         return row * width + self.x
@@ -74,16 +74,16 @@ def halo_around(call: Call) -> StoredHalo | None:
     return None
 
 
-def fill_halos(of: Composition) -> None:
+def fill_halos(kernel: Composition) -> None:
     """Emit that task 0 writes what surrounds every output; no other task touches that."""
     around = [
         (result, output, halo)
-        for result, output in zip(of.results, of.composite.outputs, strict=True)
-        if (halo := _filled(of.composite.store_of(output))) is not None
+        for result, output in zip(kernel.results, kernel.composite.outputs, strict=True)
+        if (halo := _filled(kernel.composite.store_of(output))) is not None
     ]
     if not around:
         return
-    with T.If(of.task == 0), T.Then():
+    with T.If(kernel.task == 0), T.Then():
         for result, output, halo in around:
             halo.fill(result, shape_of(output.ty), str(storage_dtype(dtype_of(output.ty))))
 
@@ -113,7 +113,7 @@ class Finish:
     bytes: Var
     """The variable of a composite that is computed lane by lane."""
     has_saturating_pack: bool
-    """Whether these are int32 that instructions saturate."""
+    """Whether the bytes are int32 that instructions saturate."""
     values: Var | None
     """The parameter of a composite with a value for each byte; None if nothing is looked up."""
     bounds: tuple[int, int] = (0, 0)
@@ -121,7 +121,7 @@ class Finish:
 
     @property
     def values_name(self) -> str:
-        """The name of that parameter."""
+        """The name of the parameter with a value for each byte."""
         assert self.values is not None, "nothing is looked up"
         return self.values.name
 

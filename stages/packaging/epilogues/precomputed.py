@@ -49,7 +49,7 @@ def _in_words(elements: Elements, call: Call, width: int) -> bool:
     """Whether an instruction saturates what a vector compares to 16 bits."""
     is_long = elements.reaches.get(call.args[0], ANY) > LONGEST_WORD
     is_short = dtype_of(call.args[1].ty) == "int16"
-    return is_short and is_long and width == BLOCK and has_saturating_pack(elements.of.isa)
+    return is_short and is_long and width == BLOCK and has_saturating_pack(elements.kernel.isa)
 
 
 def _words(
@@ -72,7 +72,7 @@ def _count(
 ) -> Buffer:
     """A buffer of how many thresholds are reached."""
     source, table, falling = call.args
-    kind = counted_in(dtype_of(table.ty), elements.of.isa)
+    kind = counted_in(dtype_of(table.ty), elements.kernel.isa)
     compared = T.alloc_buffer((width,), dtype_of(table.ty))
     counts = T.alloc_buffer((width,), kind)
 

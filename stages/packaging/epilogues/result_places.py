@@ -17,8 +17,8 @@ from stages.packaging.sums.kernel_frame import KernelFrame
 class ResultPlaces:
     """Where the outputs of the composite lie that a kernel ends with."""
 
-    def __init__(self, of: KernelFrame) -> None:
-        self.of, self.composite = of, of.composite
+    def __init__(self, kernel: KernelFrame) -> None:
+        self.kernel, self.composite = kernel, kernel.composite
 
     @cached_property
     def channels(self) -> int:
@@ -37,14 +37,14 @@ class ResultPlaces:
 
     def stored(self, output: Var) -> int:
         """Channels of an output as it is stored."""
-        of, call = self.of, self.composite.store_of(output)
+        kernel, call = self.kernel, self.composite.store_of(output)
         if is_op(call, operator_names.QNN_TO_BYTES):
             return int(attributes(call)["channels"])
         if is_packed(call):
-            return of.blocks * BLOCK
+            return kernel.blocks * BLOCK
         if halo_around(call) is not None:
             return shape_of(output.ty)[-1]
-        return prod(shape_of(output.ty)) // (self.composite.images * of.height * of.width)
+        return prod(shape_of(output.ty)) // (self.composite.images * kernel.height * kernel.width)
 
     def place(self, output: Var, at: Position) -> Index:
         """Where an output has what is at a position."""
@@ -57,4 +57,4 @@ class ResultPlaces:
 
     def buffer_of(self, output: Var) -> Buffer:
         """The buffer that an output is written to."""
-        return self.of.results[self.composite.outputs.index(output)]
+        return self.kernel.results[self.composite.outputs.index(output)]

@@ -40,10 +40,10 @@ class Results:
     """The outputs of the composite that a finisher ends."""
 
     def __init__(self, finisher: VectorFinisher) -> None:
-        self.finisher, self.of = finisher, finisher.of
-        self.composite = self.of.composite
-        self.places = places = ResultPlaces(self.of)
-        isa = self.of.isa
+        self.finisher, self.kernel = finisher, finisher.kernel
+        self.composite = self.kernel.composite
+        self.places = places = ResultPlaces(self.kernel)
+        isa = self.kernel.isa
         outputs = self.composite.outputs
         found = {o: block_store(places, number, o) for number, o in enumerate(outputs)}
         self.block_stores = {output: store for output, store in found.items() if store is not None}
@@ -57,12 +57,12 @@ class Results:
         """Include the text of what narrows, looks up and packs."""
         for finish in self.finishes.values():
             if finish.has_saturating_pack:
-                self.of.include(*saturating_text(finish.dtype))
+                self.kernel.include(*saturating_text(finish.dtype))
             if finish.values is not None and not self.luts.keeps_bytes:
                 for width in LUT_WIDTHS:
-                    self.of.include(*lut_text(self.of.isa, finish.dtype, width))
+                    self.kernel.include(*lut_text(self.kernel.isa, finish.dtype, width))
         for store in self.block_stores.values():
-            self.of.include(*store.text())
+            self.kernel.include(*store.text())
         self.luts.include()
 
     @contextmanager
@@ -132,7 +132,7 @@ class Results:
             if output in packed:
                 call_on(SATURATED + finish.dtype, packed[output][0], place)
             if self._looks_up(finish, width):
-                values = self.of.arguments[finish.values_name][0]
+                values = self.kernel.arguments[finish.values_name][0]
                 call_on(lut_name(finish.dtype, width), values, place, place)
 
     def fill_up(self, strip: Index, y: Index, x: Index) -> None:
@@ -141,7 +141,7 @@ class Results:
         more = {output: places.stored(output) - places.channels for output in self.finishes}
         if max(more.values(), default=0) <= 0:
             return
-        size = self.of.sums.strip
+        size = self.kernel.sums.strip
         with T.If(strip == -(-places.channels // size) - 1), T.Then():
             for output, count in more.items():
                 buffer, first = places.buffer_of(output), places.channels - strip * size

@@ -40,11 +40,11 @@ class ChannelThresholds:
 
     @property
     def dtype(self) -> str:
-        """Their type."""
+        """Type of the thresholds."""
         return str(self.tensor.dtype)
 
     def count(self, holds: Callable[[Scalar], Scalar]) -> Sequence[Scalar]:
-        """Not a number yet, but the conditions."""
+        """The conditions to count, one a threshold; `count_of` adds them up."""
         rows = range(self.size) if self.rows is None else self.rows
         return [holds(self.tensor[row * self.channels + self.channel]) for row in rows]
 
@@ -70,8 +70,8 @@ def counted_in(dtype: str, isa: Isa) -> str:
 def count_of(reached: Sequence[Scalar], kind: str, isa: Isa) -> Scalar:
     """How many conditions hold, of which each implies those in front of it.
 
-    So the last one that holds tells. Where masks have registers of their own a move under a mask
-    is cheaper than to make a number of it.
+    So the last one that holds says how many. Where masks have registers of their own a move under
+    a mask is cheaper than to make a number of it.
     """
     if has_saturating_pack(isa):
         total = tirx.const(0, kind)

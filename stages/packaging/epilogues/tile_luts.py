@@ -33,7 +33,7 @@ class TileLuts:
         self, finisher: VectorFinisher, places: ResultPlaces, finishes: Mapping[Var, Finish]
     ) -> None:
         self.finisher, self.places, self.finishes = finisher, places, finishes
-        self.of = finisher.of
+        self.kernel = finisher.kernel
         self.kept: dict[Any, Any] = {}
         """Buffers of outputs' bytes, while those of a tile are kept."""
         self.is_looked_up = False
@@ -42,18 +42,18 @@ class TileLuts:
     @cached_property
     def keeps_bytes(self) -> bool:
         """Whether bytes to look up are kept until a tile has all of them."""
-        return has_register_lut(self.of.isa)
+        return has_register_lut(self.kernel.isa)
 
     @property
     def _size(self) -> int:
         """Bytes that are kept of an output, as whole registers."""
-        size = self.of.sums.pixels_together * self.of.sums.strip
-        return -(-size // self.of.isa.bytes) * self.of.isa.bytes
+        size = self.kernel.sums.pixels_together * self.kernel.sums.strip
+        return -(-size // self.kernel.isa.bytes) * self.kernel.isa.bytes
 
     @property
     def _own(self) -> Index:
         """Where the bytes of the current pixel begin."""
-        return self.finisher.pixel_number * self.of.sums.strip
+        return self.finisher.pixel_number * self.kernel.sums.strip
 
     @property
     def _kept_outputs(self) -> dict[Any, Finish]:
@@ -63,14 +63,14 @@ class TileLuts:
     def include(self) -> None:
         """Include the text of what looks up what is kept."""
         for finish in self._kept_outputs.values():
-            self.of.include(
-                *register_lut_text(self.of.isa, finish.dtype, finish.bounds, self._size)
+            self.kernel.include(
+                *register_lut_text(self.kernel.isa, finish.dtype, finish.bounds, self._size)
             )
 
-    def together(self, pixels: Callable[[], None]) -> None:
-        """What `pixels` emits, the epilogues of a tile; where bytes are kept, twice.
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
+        """Emit the epilogues of a tile, which `pixels` emits: twice where bytes are kept.
 
-        Between that and storing them their values are looked up.
+        The first time keeps the bytes; then their values are looked up; the second time stores.
         """
         outputs = self._kept_outputs
         if not outputs:
@@ -83,7 +83,7 @@ class TileLuts:
             }
             pixels()
             for output, finish in outputs.items():
-                values, found = self.of.arguments[finish.values_name], self.kept[output]
+                values, found = self.kernel.arguments[finish.values_name], self.kept[output]
                 places = values[0], found[0], found[0]
                 name = register_lut_name(finish.dtype, finish.bounds, self._size)
                 call_on(name, *places)

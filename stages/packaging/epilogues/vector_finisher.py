@@ -28,7 +28,7 @@ class VectorFinisher(Finisher):
             self.loop = loop
             return make()
 
-        return with_vectors(by, self.of.hardware)
+        return with_vectors(by, self.kernel.hardware)
 
     @property
     def lanes(self) -> int:
@@ -37,19 +37,19 @@ class VectorFinisher(Finisher):
 
         Levels are soon as short as bytes, which fill a register of 128 bits.
         """
-        least = BLOCK // 2 if self.of.composite.is_of_levels else MIN_LANES
-        together = 2 if self.of.isa.registers > FEW_REGISTERS else 1
-        return max(least, self.of.isa.lanes * together)
+        least = BLOCK // 2 if self.kernel.composite.is_of_levels else MIN_LANES
+        together = 2 if self.kernel.isa.registers > FEW_REGISTERS else 1
+        return max(least, self.kernel.isa.lanes * together)
 
     @property
     def parts(self) -> Loop:
         """How vectors of a strip, or channels that are too few for one, are gone through."""
-        return T.unroll if self.of.sums.in_registers else T.serial
+        return T.unroll if self.kernel.sums.in_registers else T.serial
 
     def position(
         self, strip: Index, y: Index, x: Index, channel: Index, size: int | None = None
     ) -> Position:
         """A channel of a strip, which has `size` of them, or as many as are finished together."""
-        first = strip * (self.of.sums.strip if size is None else size)
-        extent = self.of.height, self.of.width
-        return Position(*self.of.image_row(y), x, first + channel, extent)
+        first = strip * (self.kernel.sums.strip if size is None else size)
+        extent = self.kernel.height, self.kernel.width
+        return Position(*self.kernel.image_row(y), x, first + channel, extent)

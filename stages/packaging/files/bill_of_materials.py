@@ -25,7 +25,7 @@ class Component:
 
     name: str
     version: str
-    """Of the piece itself; empty where it has none."""
+    """Version of the code itself; empty where it has none."""
     licence: Mapping[str, Any]
     """An entry of CycloneDX's `licenses`."""
     files: tuple[str, ...]

@@ -35,11 +35,11 @@ class Arena:
 
     offsets: dict[Key, int]
     buffer_bytes: int
-    """Where the buffers end; where those of one image do, if there are several."""
+    """Where the buffers end; of several images, where the buffers of one do."""
     scratch_bytes: int
     """Scratch of one thread."""
     images: int = 1
-    """Of a batch that is split; so many threads, at most, have buffers of their own."""
+    """Images of a batch that is split; so many threads, at most, have buffers of their own."""
     begin: int = 0
     """Where the buffers of one image begin: behind those that collect all."""
     together_bytes: int = 0

@@ -62,7 +62,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Size of the tensor in bytes."""
         return self.elements * np.dtype(self.dtype).itemsize
 
     @property
@@ -137,7 +137,7 @@ class Program:
     images: int = 1
     """Times that calls are run, each for its share of every input and output: they are of one
     image of a batch."""
-    together: int = 0
+    batch_call_count: int = 0
     """So many calls, the last ones, are run once for the whole batch. They read none of the inputs,
     and the buffers that others hand over to them hold all images, one behind the other."""
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -161,12 +161,12 @@ class Program:
     @property
     def calls_per_image(self) -> tuple[Call, ...]:
         """The calls that are run for each image."""
-        return self.calls[: len(self.calls) - self.together]
+        return self.calls[: len(self.calls) - self.batch_call_count]
 
     @property
     def calls_per_batch(self) -> tuple[Call, ...]:
         """The calls that are run once, after all the others."""
-        return self.calls[len(self.calls) - self.together :]
+        return self.calls[len(self.calls) - self.batch_call_count :]
 
     @property
     def collected(self) -> dict[str, int]:
@@ -248,7 +248,7 @@ class Program:
 
     def _batch_faults(self) -> Iterator[str]:
         if self.images == 1:
-            if self.together:
+            if self.batch_call_count:
                 yield "calls are to be run once for a batch that is none"
             return
         whole = self.outputs_per_batch

@@ -31,13 +31,13 @@ class Need:
     buffers: int
     """The arena but for scratch."""
     scratch: int
-    """Of all threads."""
+    """Scratch of all threads."""
     tensors: int
     """The user's inputs and outputs."""
 
     @property
     def total(self) -> int:
-        """All of it, in tenths of MiB."""
+        """All memory that the program takes, in tenths of MiB."""
         return self.weights + self.buffers + self.scratch + self.tensors
 
 

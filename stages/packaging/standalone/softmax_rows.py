@@ -71,7 +71,7 @@ class _Powers:
         return self.buffer[self.start + place]
 
     def store(self, value: Scalar, place: Index) -> None:
-        """Keep one of them."""
+        """Store the exponential of a place in the row."""
         T.buffer_store(self.buffer, value, [self.start + place])
 
 
@@ -142,7 +142,7 @@ class _Softmax:
         return most[0]
 
     def _exponentials(self, start: Index, most: Scalar, powers: _Powers) -> None:
-        """Those of a row, less its largest element."""
+        """Exponentials of a row, less its largest element."""
         raise NotImplementedError
 
     def _share(self, power: Scalar, total: Scalar) -> Scalar:

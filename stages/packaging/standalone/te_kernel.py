@@ -34,7 +34,7 @@ DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
 
 
 def lower_te_kernel(function: Function, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of such a composite."""
+    """The kernel `symbol` of a composite of tensor expressions (TE)."""
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
     source = tensor_function(function)
     lowered, temporaries = _lowered(source, lanes, vectors=True)

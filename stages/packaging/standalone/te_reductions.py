@@ -29,7 +29,7 @@ from stages.packaging.standalone.te_loops import (
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""
 MANY_NEIGHBOURS = (10, 8, 12, 7, *NEIGHBOURS)
-"""The same where registers are left for more."""
+"""How many positions share a vector of weights where registers are left for more."""
 MANY_LANES = 32
 """Lanes that stand for registers of 512 bits, of which there are 32."""
 WIDTHS = (4, 8, 16, 32, 64)

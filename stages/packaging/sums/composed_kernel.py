@@ -14,18 +14,18 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.kinds import Table
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.emitting.kernel import Kernel
-from stages.packaging.sums.parts import Composition, Finisher, Part, Reads, Sums, Work
+from stages.packaging.sums.parts import Composition, Finisher, InputReader, KernelPart, Sums, Work
 
-OnePart = TypeVar("OnePart", bound=Part)
+OnePart = TypeVar("OnePart", bound=KernelPart)
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a kernel is composed of; of several the first that fits."""
+class PartChoices:
+    """What a kernel may be composed of: of each kind of part, the first that fits is taken."""
 
-    reads: Sequence[type[Reads]]
+    reads: Sequence[type[InputReader]]
     sums: Sequence[type[Sums]]
     work: Sequence[type[Work]]
     finisher: type[Finisher]
@@ -34,7 +34,7 @@ class Parts:
 class ComposedKernel(Composition):
     """A kernel whose parts are chosen, ready to be emitted."""
 
-    def __init__(self, layer: Layer, symbol: str, parts: Parts) -> None:
+    def __init__(self, layer: LoweringInput, symbol: str, parts: PartChoices) -> None:
         super().__init__(layer, symbol)
         self.finisher = parts.finisher(self)
         self.reads = self._chosen(parts.reads)
@@ -61,7 +61,7 @@ class ComposedKernel(Composition):
             self.declare(words, self.finisher.sums_dtype)
             with T.attr(0, "pragma_import_llvm", "\n".join(self.texts)):
                 self.finisher.fill_halos()
-                self.sums.around(self.work.emit)
+                self.sums.emit_task(self.work.emit)
         grid = self.work.grid
         return Kernel(
             builder.get(),

@@ -18,7 +18,7 @@ from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.nodes import Index, Scalar
 from stages.packaging.sums.depthwise_text import COLUMNS, NAME, Tile, depthwise_text
-from stages.packaging.sums.parts import Composition, Reads
+from stages.packaging.sums.parts import Composition, InputReader
 from stages.packaging.sums.tile_function import MicroKernelCall
 
 CHANNELS = 8
@@ -26,24 +26,24 @@ CHANNELS = 8
 MAX_PIXELS = 14
 
 
-class DepthwiseTaps(Reads):
+class DepthwiseTaps(InputReader):
     """Every channel's own taps, of padded images [N, Hp, Wp, C], or of one image of levels
     with a halo [Hp, Wp, Cp]."""
 
     keeps_sums = True
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        self.main, isa = of.composite.main, of.isa
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        self.main, isa = kernel.composite.main, kernel.isa
         self.channels = BLOCK if COLUMNS in isa else max(CHANNELS, isa.lanes)
         # Half of the registers for sums; the others for what is multiplied.
         most = max(1, min(MAX_PIXELS, isa.registers // 2 // (self.channels // isa.lanes)))
-        self.rows = -(-of.width // tile_count(of.width, most))
+        self.rows = -(-kernel.width // tile_count(kernel.width, most))
         self.group = shape_of(self.main.args[1].ty)[-1]
 
     @property
     def preloads_bias(self) -> bool:
-        """Always."""
+        """Whether the micro-kernel preloads the bias: always."""
         return True
 
     @property
@@ -54,7 +54,7 @@ class DepthwiseTaps(Reads):
     def micro_kernel(self, bodies: Table) -> MicroKernelCall:
         """The micro-kernel of this layer's window and strides."""
         del bodies
-        isa, attrs = self.of.isa, attributes(self.main)
+        isa, attrs = self.kernel.isa, attributes(self.main)
         data, weights, _ = self.main.args
         *_, width, channels = shape_of(data.ty)
         (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
@@ -81,14 +81,14 @@ class DepthwiseTaps(Reads):
         attrs = attributes(self.main)
         (down, right), (top, left) = attrs["strides"], attrs.get("origin", [0, 0])
         *_, height, width, channels = shape_of(data.ty)
-        image, line = self.of.image_row(run)
-        x = self.of.work.column_of(tile)
+        image, line = self.kernel.image_row(run)
+        x = self.kernel.work.column_of(tile)
         row, x = image * height + top + line * down, left + x * right
         first = (row * width + x) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
         channel = part * self.channels
         elements = (
-            self.of.arguments[data.name][first + channel],
-            self.of.arguments[weights.name][block * block_size + channel * self.group],
+            self.kernel.arguments[data.name][first + channel],
+            self.kernel.arguments[weights.name][block * block_size + channel * self.group],
         )
         return tuple(map(T.address_of, elements))

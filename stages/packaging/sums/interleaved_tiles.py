@@ -26,15 +26,15 @@ Place = tuple[Index, Index, Index]
 class InterleavedTiles(InMatrixTiles):
     """Sums in scratch by matrix tiles, each half of it with those of every other tile."""
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        assert isinstance(of.reads, Windows)
-        self.reads, self.signature = of.reads, of.composite.signature
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        assert isinstance(kernel.reads, Windows)
+        self.reads, self.signature = kernel.reads, kernel.composite.signature
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether the schedule says so."""
-        return super().fits(of) and bool(of.schedule["interleaved"])
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether the schedule interleaves the sums of tiles with what follows them."""
+        return super().fits(kernel) and bool(kernel.schedule["interleaved"])
 
     @property
     def words(self) -> int:
@@ -42,14 +42,14 @@ class InterleavedTiles(InMatrixTiles):
         return 2 * super().words
 
     def include(self, bodies: Table) -> None:
-        """The micro-kernel's products on their own."""
+        """Include the micro-kernel's products on their own."""
         body = bodies[self.signature.name]
-        self.of.include(*body["shaping"])
-        self.of.include(body["text"], body["declarations"])
+        self.kernel.include(*body["shaping"])
+        self.kernel.include(body["text"], body["declarations"])
 
-    def around(self, work: Callable[[], None]) -> None:
-        """All work, and in the end what follows the last tile."""
-        super().around(lambda: self._interleaved(work))
+    def emit_task(self, work: Callable[[], None]) -> None:
+        """Emit all work of a task, and in the end what follows the last tile."""
+        super().emit_task(lambda: self._interleaved(work))
 
     def _interleaved(self, work: Callable[[], None]) -> None:
         """Tiles as they come, each with the one before, whatever block and run that is of."""
@@ -63,13 +63,13 @@ class InterleavedTiles(InMatrixTiles):
             with T.If(self.done[0] > 0), T.Then():
                 sums = self._half(self.done[0] - 1)
                 self._end(self._overlapped, sums)
-                self.of.each_pixel(self.of.work.pixels(*self._before(), sums))
+                self.kernel.each_pixel(self.kernel.work.pixels(*self._before(), sums))
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """The sums of a tile and what follows those of the last one."""
+        """Emit the sums of a tile, and what follows the sums of the tile before."""
         number = T.bind(self.done[0])
         sums = self._half(tirx.max(number - 1, 0))
-        finish = self.of.work.pixels(*self._before(), sums)
+        finish = self.kernel.work.pixels(*self._before(), sums)
         place = block, run, tile
         self._products(place, self._half(number), sums, tirx.min(number, 1), finish)
         T.buffer_store(self.done, number + 1, [0])
@@ -103,7 +103,7 @@ class InterleavedTiles(InMatrixTiles):
 
     def _end(self, registers: range, place: Index) -> None:
         for register in registers:
-            sums = T.address_of(self.of.scratch[place])
+            sums = T.address_of(self.kernel.scratch[place])
             T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
 
     def _products(
@@ -117,12 +117,12 @@ class InterleavedTiles(InMatrixTiles):
         kh, words, *_ = strides
         steps, name = words // self.signature.step, self.signature.name
         block, run, tile = where
-        window, parts = self.of.work.window(run, tile), BLOCK // self.signature.channels
+        window, parts = self.kernel.work.window(run, tile), BLOCK // self.signature.channels
         several, products = -(-self.rows // (parts * kh * steps)), self.signature.products_a_step
         early, overlapped = range(self._overlapped.start), self._overlapped
         with T.serial(0, parts) as part:
             data, weights, later = self.reads.at(block, part, window)
-            first = self.of.bias_pointer(block * BLOCK + part * self.signature.channels)
+            first = self.kernel.bias_pointer(block * BLOCK + part * self.signature.channels)
             if self.unpacked_words:
                 start = T.int64(0), T.int64(0), *map(T.int64, strides)
                 T.evaluate(T.call_extern("void", f"{name}_ready", data, weights, later, *start))

@@ -44,7 +44,7 @@ class JoinedLine:
 
     @property
     def is_shorter(self) -> bool:
-        """Whether these are fewer than if no tile went on from row to row."""
+        """Whether tiles are fewer than if none went on from row to row."""
         by_rows = self.images * self.height * tile_count(self.width, self.tile)
         return self.tile > self.width or self.tiles < by_rows
 

@@ -13,7 +13,7 @@ from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.kernels.signature import BLOCK
 from stages.nodes import Buffer, Index, Scalar, Var
 from stages.packaging.emitting.addressing import divided
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.emitting.kernel import Helper
 
 
@@ -25,9 +25,9 @@ class KernelFrame:
     arguments: dict[str, Buffer]
     """The buffers of the composite's parameters, by name."""
     results: list[Buffer]
-    """Those of its outputs."""
+    """The buffers of the composite's outputs."""
 
-    def __init__(self, layer: Layer, symbol: str) -> None:
+    def __init__(self, layer: LoweringInput, symbol: str) -> None:
         self.composite, self.symbol, self.schedule = layer.composite, symbol, layer.schedule
         self.hardware, self.isa = layer.hardware, layer.isa
         self.height, self.width, self.channels = self.composite.extent
@@ -42,7 +42,7 @@ class KernelFrame:
 
     @property
     def scratch(self) -> Buffer:
-        """Where sums are."""
+        """The buffer in which the sums of a tile are."""
         assert self._scratch is not None, "no sums yet"
         return self._scratch
 

@@ -1,8 +1,8 @@
 """The parts that a kernel around sums is composed of, and what they ask of each other.
 
-`Reads` says which micro-kernel takes the inputs, and where they lie. `Sums` has it compute the sums
-of a tile. `Work` goes through the tiles of a task. A `Finisher` makes results of sums. A part finds
-the others by way of its `Composition`; they are chosen in the order finisher, reads, sums, work.
+An `InputReader` says which micro-kernel takes the inputs, and where they lie; `Sums` has it compute
+the sums of a tile; `Work` goes through the tiles of a task; a `Finisher` makes results of sums. A
+part finds the others by its `kernel`. They are chosen in the order finisher, reads, sums, work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Composition(KernelFrame):
     """A kernel's frame with the four parts that it is composed of."""
 
     finisher: Finisher
-    reads: Reads
+    reads: InputReader
     sums: Sums
     work: Work
 
@@ -44,7 +44,7 @@ class Composition(KernelFrame):
         return T.address_of(self.scratch[self.sums.words])
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """Emit a tile: what its sums need, these, and what follows."""
+        """Emit a tile: what its sums need, the sums, and what follows."""
         self.reads.prepare(block, run, tile)
         self.sums.tile(block, run, tile)
 
@@ -57,25 +57,24 @@ class Composition(KernelFrame):
         """A pointer to the bias from a channel on, if the micro-kernel preloads it."""
         if not self.reads.preloads_bias:
             return ()
-        bias = self.arguments[self.composite.main.args[2].name]
-        return (T.address_of(bias[channel]),)
+        return (T.address_of(self.arguments[self.composite.main.args[2].name][channel]),)
 
 
-class Part:
-    """A part of a kernel."""
+class KernelPart:
+    """A part of a kernel: reader, sums, work or finisher."""
 
-    def __init__(self, of: Composition) -> None:
-        self.of = of
+    def __init__(self, kernel: Composition) -> None:
+        self.kernel = kernel
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether it serves, beside the parts that are chosen before it."""
-        del of
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether this part serves the kernel, beside the parts that are chosen before it."""
+        del kernel
         return True
 
 
-class Reads(Part):
-    """Inputs that the other parts read on their own, an element or a vector at a time."""
+class InputReader(KernelPart):
+    """How sums get inputs: here the other parts read these, an element or a vector at a time."""
 
     rows, channels = 1, BLOCK
     """Neighbouring output pixels, and channels, of a call of the micro-kernel."""
@@ -91,26 +90,26 @@ class Reads(Part):
 
     @property
     def widened_words(self) -> int:
-        """Of 32 bits, in scratch: what is read, where it is widened first."""
+        """Words of 32 bits of scratch for inputs, where they are widened before they are read."""
         return 0
 
     @property
     def outputs(self) -> int:
         """Channels of the result."""
-        return self.of.blocks * BLOCK
+        return self.kernel.blocks * BLOCK
 
     def include(self) -> None:
         """Include the text of what prepares inputs."""
 
     def micro_kernel(self, bodies: Table) -> MicroKernelCall:
-        """The micro-kernel, as it is called."""
+        """How the micro-kernel is called."""
         raise NotImplementedError
 
     def declare(self) -> None:
         """Declare what the function of a tile takes beside tensors."""
 
     def passed(self) -> list[Scalar]:
-        """Pointers to that."""
+        """Pointers that the function of a tile takes beside tensors."""
         return []
 
     def prepare(self, block: Index, run: Index, tile: Index) -> None:
@@ -124,24 +123,24 @@ class Reads(Part):
     def operands_of(
         self, block: Index, run: Index, tile: Index
     ) -> Callable[[Index], tuple[Scalar, ...]]:
-        """The same for each part of a block, which are emitted in a loop that follows."""
+        """The `operands` of each part of a block, where a loop that follows emits the parts."""
         return lambda part: self.operands(block, part, run, tile)
 
 
-class Sums(Part):
-    """No sums: the finisher begins with what is stored."""
+class Sums(KernelPart):
+    """How the sums of a tile are computed, and where they stand."""
 
     uses_tiles = False
     """Whether they are computed in tiles, whose registers have a shape."""
     in_registers = False
     """Whether they stay in registers until they are results."""
     unpacked_words = 0
-    """Of 32 bits, in scratch: what the kernel makes of weights that are stored in fewer bits."""
+    """Words of 32 bits of scratch for what the kernel makes of weights stored in fewer bits."""
 
     @property
     def rows(self) -> int:
         """Neighbouring output pixels whose sums are computed together."""
-        return self.of.reads.rows
+        return self.kernel.reads.rows
 
     @property
     def strip(self) -> int:
@@ -164,20 +163,21 @@ class Sums(Part):
     def prepare(self) -> None:
         """Make what the kernel calls, once its finisher is known as a whole."""
 
-    def around(self, work: Callable[[], None]) -> None:
+    def emit_task(self, work: Callable[[], None]) -> None:
         """Emit all work of a task."""
         work()
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
         """Emit a tile: its sums, then what follows."""
         self.start(block, run, tile)
-        self.of.finisher.together(lambda: self._finish(block, run, tile))
+        self.kernel.finisher.emit_epilogues(lambda: self._finish(block, run, tile))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
         """Emit what puts the sums of a tile, `rows` pixels of a block, into scratch."""
+        raise NotImplementedError
 
     def _finish(self, block: Index, run: Index, tile: Index) -> None:
-        self.of.each_pixel(self.of.work.pixels(block, run, tile, 0))
+        self.kernel.each_pixel(self.kernel.work.pixels(block, run, tile, 0))
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,12 @@ class Window:
     """Tiles of the block that came before, each of which fetched as much of the next weights."""
     pixel: Pixel
     image: Index = 0
-    """Of a batch, the image that they are in."""
+    """The image of a batch that the windows are in."""
     pixel_stride: Scalar | None = None
-    """Bytes from one to the next, if they are not always the same."""
+    """Bytes from a pixel to the next, if they are not always the same."""
 
 
-class Work(Part):
+class Work(KernelPart):
     """The tiles of a task: runs of them for each block of channels, one after the other."""
 
     item: Index | None = None
@@ -211,7 +211,7 @@ class Work(Part):
         raise NotImplementedError
 
     @property
-    def runs_together(self) -> int:
+    def runs_per_row_block(self) -> int:
         """Work items of a block in a row block, all if the schedule has none."""
         raise NotImplementedError
 
@@ -221,18 +221,18 @@ class Work(Part):
         raise NotImplementedError
 
     @property
-    def calls(self) -> int:
+    def tiles_per_block(self) -> int:
         """Tiles of a block of channels."""
         return self.runs * self.tiles
 
     @property
-    def calls_per_batch(self) -> int:
-        """Those of a row block, before the next block's weights are read."""
-        return self.runs_together * self.tiles
+    def tiles_per_row_block(self) -> int:
+        """Tiles of a row block, before the next block's weights are read."""
+        return self.runs_per_row_block * self.tiles
 
     @property
     def blocks_are_inner(self) -> bool:
-        """Whether the inner loop does, so that it is rows that stay in the cache."""
+        """Whether the inner loop goes through blocks, so that it is rows that stay in the cache."""
         raise NotImplementedError
 
     @cached_property
@@ -259,13 +259,13 @@ class Work(Part):
         raise NotImplementedError
 
 
-class Finisher(Part):
+class Finisher(KernelPart):
     """What follows the sums, pixel by pixel."""
 
     least_strip = BLOCK
     """Channels that it can finish alone."""
     pixel_number: Index = 0
-    """Of the current pixel, among those that are finished together."""
+    """Number of the current pixel, among those that are finished together."""
 
     @property
     def sums_dtype(self) -> str:
@@ -274,25 +274,25 @@ class Finisher(Part):
 
     @property
     def outputs(self) -> int:
-        """Channels of the result, or with those that fill up the last block."""
-        return self.of.blocks * BLOCK
+        """Channels that are finished; here with those that fill up the last block."""
+        return self.kernel.blocks * BLOCK
 
     def include(self) -> None:
-        """Include the text that it calls."""
+        """Include the text that the finisher calls."""
 
     def best_form(self, make: Callable[[], Kernel]) -> Kernel:
-        """The kernel, in the form that suits."""
+        """The kernel that `make` emits, in the form that suits the epilogue."""
         return make()
 
     def prefetch(self, block: Index, pixel: Pixel) -> None:
-        """Prefetch what it will read of a tile."""
+        """Prefetch what the finisher will read of a tile."""
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""
         raise NotImplementedError
 
-    def together(self, pixels: Callable[[], None]) -> None:
-        """What `pixels` emits, the epilogues of a tile."""
+    def emit_epilogues(self, pixels: Callable[[], None]) -> None:
+        """Emit the epilogues of a tile, which `pixels` emits."""
         pixels()
 
     def finish_pixel(self, strip: Index, y: Index, x: Index, sums: Index) -> None:

@@ -62,32 +62,32 @@ def pool_text(
 class Pooled(Sums):
     """Maximum or sum over the valid part of a window of bytes."""
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        self.name = f"{of.symbol}_pool"
-        self.source = of.composite.calls[of.composite.main.args[0]]
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        self.name = f"{kernel.symbol}_pool"
+        self.source = kernel.composite.calls[kernel.composite.main.args[0]]
 
     def include(self, bodies: Table) -> None:
-        """A pool over this edge's strides."""
+        """Include a pool over this edge's strides."""
         del bodies
         _, width, channels = shape_of(self.source.args[0].ty)
-        main = self.of.composite.main
+        main = self.kernel.composite.main
         kind, zero_point = POOL_KINDS[main.op.name], attributes(main).get("zero_point", AT_ZERO)
-        self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
+        self.kernel.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The pooled levels of one pixel."""
-        of = self.of
-        attrs, source = attributes(of.composite.main), attributes(self.source)
+        """Emit what pools the levels of one pixel into scratch."""
+        kernel = self.kernel
+        attrs, source = attributes(kernel.composite.main), attributes(self.source)
         _, width, channels = shape_of(self.source.args[0].ty)
         starts, extents = [], []
-        for axis, position in enumerate((run, of.work.column_of(tile))):
+        for axis, position in enumerate((run, kernel.work.column_of(tile))):
             start = position * attrs["strides"][axis] - attrs["padding"][axis]
             first = T.bind(tirx.max(start, 0))
             last = tirx.min(start + attrs["kernel"][axis], source["size"][axis])
             starts.append(source["origin"][axis] + first)
             extents.append(last - first)
-        data = of.arguments[self.source.args[0].name]
+        data = kernel.arguments[self.source.args[0].name]
         pixel = data[(starts[0] * width + starts[1]) * channels + block * BLOCK]
-        pointers = T.address_of(pixel), T.address_of(of.scratch[0])
+        pointers = T.address_of(pixel), T.address_of(kernel.scratch[0])
         T.evaluate(T.call_extern("void", self.name, *pointers, *extents))

@@ -38,7 +38,7 @@ class TaskShare:
     """What a task has of a grid: some runs of each of `count` blocks, from the `first` on.
 
     They are the items from `begin` to `end`, numbered block by block if it `is_slice`; else, among
-    the part's blocks, run by run.
+    the share's blocks, run by run.
     """
 
     first: Index
@@ -49,47 +49,48 @@ class TaskShare:
     all_runs: int
 
     def runs_of(self, number: Index) -> tuple[Index, Index]:
-        """The first run of the part's block of this number, and the one behind its last."""
+        """The first run of the share's block of this number, and the one behind its last."""
         before = T.bind((self.first + number) * self.all_runs)
         after = T.bind(self.count - 1 - number)
         slices = tirx.max(self.begin - before, 0), tirx.min(self.end - before, self.all_runs)
         shares = (tirx.truncdiv(item + after, self.count) for item in (self.begin, self.end))
-        found = T.alloc_buffer((2,), "int32")  # for the reason that `Grid.part` gives
+        # In memory, for the reason that `TaskGrid.share` gives.
+        found = T.alloc_buffer((2,), "int32")
         for place, pair in enumerate(zip(slices, shares, strict=True)):
             T.buffer_store(found, tirx.Select(self.is_slice, *pair), [place])
         first, behind = (T.bind(found[place]) for place in range(2))
         return first, behind
 
-    def each(self, together: int, emit: Callable[[Index, Index], None]) -> None:
-        """Emit every item of the part, given its block and its run, in row blocks of `together`.
+    def each(self, runs_per_row_block: int, emit: Callable[[Index, Index], None]) -> None:
+        """Emit every item of the share, given its block and its run, in row blocks of so many runs.
 
-        These begin where the part does, so that tasks of equally many runs have equally many.
+        These begin where the share does, so that tasks of equally many runs have equally many.
         """
-        if together >= self.all_runs:
-            self._row_block(None, together, emit)
+        if runs_per_row_block >= self.all_runs:
+            self._row_block(None, runs_per_row_block, emit)
             return
-        with T.serial(0, self._row_blocks(together)) as row_block:
-            self._row_block(row_block, together, emit)
+        with T.serial(0, self._row_blocks(runs_per_row_block)) as row_block:
+            self._row_block(row_block, runs_per_row_block, emit)
 
-    def _row_blocks(self, together: int) -> Index:
-        """How many there are of the block that has the most runs."""
+    def _row_blocks(self, runs_per_row_block: int) -> Index:
+        """How many row blocks there are of the block that has the most runs."""
         items = self.end - self.begin
         slices = tirx.min(items, self.all_runs)
         shares = tirx.truncdiv(items + self.count - 1, tirx.max(self.count, 1))
         found = T.alloc_buffer((1,), "int32")
         T.buffer_store(found, tirx.Select(self.is_slice, slices, shares), [0])
-        return T.bind(tirx.truncdiv(found[0] + together - 1, together))
+        return T.bind(tirx.truncdiv(found[0] + runs_per_row_block - 1, runs_per_row_block))
 
     def _row_block(
-        self, number: Index | None, together: int, emit: Callable[[Index, Index], None]
+        self, number: Index | None, runs_per_row_block: int, emit: Callable[[Index, Index], None]
     ) -> None:
         """The items of a row block, or of all if it has no number, block after block."""
         with T.serial(0, self.count) as one:
             block = T.bind(self.first + one)
             begin, end = self.runs_of(one)
             if number is not None:
-                begin = T.bind(begin + number * together)
-                end = tirx.max(begin, tirx.min(begin + together, end))
+                begin = T.bind(begin + number * runs_per_row_block)
+                end = tirx.max(begin, tirx.min(begin + runs_per_row_block, end))
             with T.serial(0, end - begin) as index:
                 emit(block, T.bind(begin + index))
 
@@ -115,8 +116,8 @@ class TaskGrid:
         return FewThreads(threads, self._tasks_of_runs) if threads > 1 else None
 
     @contextmanager
-    def part(self, task: Index, tasks: Index) -> Iterator[TaskShare]:
-        """Emit what finds the part of a task; all of `tasks` together have every item once.
+    def share(self, task: Index, tasks: Index) -> Iterator[TaskShare]:
+        """Emit what finds the share of a task; all of `tasks` together have every item once.
 
         Within a group, items are numbered run by run, so that tasks are even: the first or last run
         of one may be another's in some of the blocks.
@@ -179,6 +180,6 @@ class TaskGrid:
 
 
 def _keep(found: Buffer, *values: Index) -> None:
-    """Store the block and the count, the begin and the end of a part."""
+    """Store the block and the count, the begin and the end of a share."""
     for place, value in enumerate(values, 2):
         T.buffer_store(found, value, [place])

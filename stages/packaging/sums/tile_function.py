@@ -43,7 +43,7 @@ class MicroKernelCall:
     text: Text
     pointers: int
     constants: Sequence[int | None] = ()
-    """None is a number that each call passes, after the pointers."""
+    """Numbers behind the pointers; None is one that each call passes."""
     preloads_bias: bool = False
     """Whether a pointer to the bias follows, which the sums of a pixel begin with."""
 

@@ -39,72 +39,72 @@ class OutputRows(Work):
     @property
     def runs(self) -> int:
         """Work items of a block."""
-        return self.of.all_rows
+        return self.kernel.all_rows
 
     @property
     def tiles(self) -> int:
         """Tiles of a work item."""
-        return -(-self.of.width // (self.of.sums.rows * self.of.pixels))
+        return -(-self.kernel.width // (self.kernel.sums.rows * self.kernel.pixels))
 
     @property
-    def runs_together(self) -> int:
+    def runs_per_row_block(self) -> int:
         """Work items of a block in a row block, all if the schedule has none."""
-        rows = self.of.schedule.get("rows", self.of.all_rows)
-        return max(1, min(self.runs, rows * self.runs // self.of.all_rows))
+        rows = self.kernel.schedule.get("rows", self.kernel.all_rows)
+        return max(1, min(self.runs, rows * self.runs // self.kernel.all_rows))
 
     @cached_property
     def grid(self) -> TaskGrid:
         """All work items."""
-        each = TASKS_OF_TILES if self.of.sums.uses_tiles else TASKS
-        return TaskGrid(self.of.blocks, self.runs, self.of.schedule["spread"], each)
+        each = TASKS_OF_TILES if self.kernel.sums.uses_tiles else TASKS
+        return TaskGrid(self.kernel.blocks, self.runs, self.kernel.schedule["spread"], each)
 
     @property
     def blocks_are_inner(self) -> bool:
-        """Whether the inner loop does, so that it is rows that stay in the cache."""
-        return bool(self.of.schedule["order"] == "blocks_inner")
+        """Whether the inner loop goes through blocks, so that it is rows that stay in the cache."""
+        return bool(self.kernel.schedule["order"] == "blocks_inner")
 
     def emit(self) -> None:
         """Emit a task's part of the work."""
 
         def tiles(block: Index, run: Index) -> None:
             with T.serial(0, self.tiles) as tile:
-                self.of.tile(block, run, tile)
+                self.kernel.tile(block, run, tile)
 
         if self.blocks_are_inner:
-            begin, end = slice_of(self.grid.items, self.of.task, self.of.tasks)
+            begin, end = slice_of(self.grid.items, self.kernel.task, self.kernel.tasks)
             self._items(T.bind(begin), end, tiles)
         else:
-            with self.grid.part(self.of.task, self.of.tasks) as part:
-                part.each(self.runs_together, tiles)
+            with self.grid.share(self.kernel.task, self.kernel.tasks) as share:
+                share.each(self.runs_per_row_block, tiles)
 
     def _items(self, begin: Index, end: Index, tiles: Callable[[Index, Index], None]) -> None:
         """Emit a task's work items, run after run."""
         with T.serial(0, T.bind(end - begin)) as item:
             self.item = item
-            run, block = map(T.bind, divided(begin + item, self.of.blocks))
+            run, block = map(T.bind, divided(begin + item, self.kernel.blocks))
             tiles(block, run)
 
     def column_of(self, tile: Index) -> Index:
         """First pixel of a tile of a row."""
-        step = self.of.sums.rows * self.of.pixels
+        step = self.kernel.sums.rows * self.kernel.pixels
         # The last tile overlaps its neighbour: the same pixels are written twice, alike.
-        return T.bind(tirx.min(tile * step, self.of.width - step))
+        return T.bind(tirx.min(tile * step, self.kernel.width - step))
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes the m-th pixel of a tile whose sums are at `place`."""
         x = self.column_of(tile)
-        return lambda m: self._finish(block, m, run, x + m * self.of.pixels, place)
+        return lambda m: self._finish(block, m, run, x + m * self.kernel.pixels, place)
 
     def _finish(self, block: Index, m: Index, y: Index, x: Index, place: Index) -> None:
-        self.of.finisher.pixel_number = m
-        self.of.finisher.finish_pixel(block, y, x, place + m * BLOCK)
+        self.kernel.finisher.pixel_number = m
+        self.kernel.finisher.finish_pixel(block, y, x, place + m * BLOCK)
 
     def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile of a convolution."""
-        x, rows = self.column_of(tile), self.of.sums.rows
-        image, _ = self.of.image_row(run)
+        x, rows = self.column_of(tile), self.kernel.sums.rows
+        image, _ = self.kernel.image_row(run)
         before = run * self.tiles + tirx.truncdiv(x + rows - 1, rows)
-        first = _windows(self.of).place_of(run, x)
+        first = _windows(self.kernel).place_of(run, x)
         return Window(first, before, lambda m: (run, x + m), image)
 
 
@@ -112,20 +112,22 @@ class JoinedRows(OutputRows):
     """Runs are tiles, which go on from row to row, over what lies in between."""
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether tiles are fewer so, and windows of the next row follow behind a row's."""
-        reads, attrs = _windows(of), attributes(of.composite.main)
-        images = of.composite.images
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether joined rows take fewer tiles, and windows of the next row follow a row's."""
+        reads, attrs = _windows(kernel), attributes(kernel.composite.main)
+        images = kernel.composite.images
         joinable = are_joinable(attrs["window"], attrs["strides"], images, reads.phases)
-        return joinable and not reads.has_computed_weights and cls(of).line.is_shorter
+        return joinable and not reads.has_computed_weights and cls(kernel).line.is_shorter
 
     @property
     def line(self) -> JoinedLine:
         """The results of all images as one line."""
-        of, reads = self.of, _windows(self.of)
+        kernel, reads = self.kernel, _windows(self.kernel)
         pitch = reads.input_width // reads.phases
-        images = of.composite.images
-        return JoinedLine(of.height, of.width, images, reads.input_height, pitch, of.sums.rows)
+        images = kernel.composite.images
+        return JoinedLine(
+            kernel.height, kernel.width, images, reads.input_height, pitch, kernel.sums.rows
+        )
 
     @property
     def runs(self) -> int:
@@ -134,7 +136,7 @@ class JoinedRows(OutputRows):
 
     @property
     def tiles(self) -> int:
-        """A work item is one."""
+        """Tiles of a work item: one."""
         return 1
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
@@ -152,7 +154,7 @@ class JoinedRows(OutputRows):
         """The windows of a tile, each a step behind the one before."""
         first = self.line.first(run)
         places = self.line.places(first)
-        right = attributes(self.of.composite.main)["strides"][1]
+        right = attributes(self.kernel.composite.main)["strides"][1]
         return Window(first * right, run, lambda m: places(m)[:2])
 
 
@@ -160,24 +162,26 @@ class WrappedRows(JoinedRows):
     """Runs are tiles of two pixels, which go on from the last of a row to the first of the next."""
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether tiles are fewer so."""
-        if not _takes_two(of):
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether wrapped rows take fewer tiles."""
+        if not _takes_two(kernel):
             return False
-        others = JoinedRows(of) if JoinedRows.fits(of) else OutputRows(of)
-        return cls(of).runs < others.calls
+        others = JoinedRows(kernel) if JoinedRows.fits(kernel) else OutputRows(kernel)
+        return cls(kernel).runs < others.tiles_per_block
 
     @property
     def distance(self) -> int | None:
-        """Another for every tile."""
+        """None: every tile has a distance of its own."""
         return None
 
     @property
     def line(self) -> JoinedLine:
         """The results of all images as one line with nothing in between."""
-        of = self.of
-        images = of.composite.images
-        return JoinedLine(of.height, of.width, images, of.height, of.width, of.sums.rows)
+        kernel = self.kernel
+        images = kernel.composite.images
+        return JoinedLine(
+            kernel.height, kernel.width, images, kernel.height, kernel.width, kernel.sums.rows
+        )
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel."""
@@ -191,10 +195,10 @@ class WrappedRows(JoinedRows):
 
     def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile, wherever they are."""
-        reads = _windows(self.of)
+        reads = _windows(self.kernel)
         places = self.line.places(self.line.first(run))
         first, second = (T.bind(reads.place_of(*places(m)[:2])) for m in range(2))
-        pixel = shape_of(self.of.composite.main.args[0].ty)[-1]
+        pixel = shape_of(self.kernel.composite.main.args[0].ty)[-1]
         stride = T.Cast("int64", (second - first) * pixel)
         return Window(first, run, lambda m: places(m)[:2], pixel_stride=stride)
 
@@ -207,15 +211,15 @@ class RowHalves(OutputRows):
     """
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
+    def fits(cls, kernel: Composition) -> bool:
         """Whether windows are pixels, and rows have halves of several."""
-        is_alone = math.prod(attributes(of.composite.main)["window"]) == 1
-        return _takes_two(of) and is_alone and of.width % 2 == 0 and of.width > 2
+        is_alone = math.prod(attributes(kernel.composite.main)["window"]) == 1
+        return _takes_two(kernel) and is_alone and kernel.width % 2 == 0 and kernel.width > 2
 
     @property
     def distance(self) -> int:
-        """Half a row."""
-        return self.of.width // 2
+        """Pixels from one of a tile to the next: half a row."""
+        return self.kernel.width // 2
 
     def pixels(self, block: Index, run: Index, tile: Index, place: Index) -> Callable[[Any], None]:
         """What finishes a pixel."""
@@ -223,18 +227,20 @@ class RowHalves(OutputRows):
 
     def window(self, run: Index, tile: Index) -> Window:
         """The windows of a tile."""
-        image, _ = self.of.image_row(run)
-        first, before = _windows(self.of).place_of(run, tile), run * self.tiles + tile
+        image, _ = self.kernel.image_row(run)
+        first, before = _windows(self.kernel).place_of(run, tile), run * self.tiles + tile
         return Window(first, before, lambda m: (run, tile + m * self.distance), image)
 
 
-def _takes_two(of: Composition) -> bool:
+def _takes_two(kernel: Composition) -> bool:
     """Whether a micro-kernel takes two pixels, wherever they are."""
-    reads = _windows(of)
-    return of.sums.in_registers and reads.signature.spans_rows and not reads.has_computed_weights
+    reads = _windows(kernel)
+    return (
+        kernel.sums.in_registers and reads.signature.spans_rows and not reads.has_computed_weights
+    )
 
 
-def _windows(of: Composition) -> Windows:
+def _windows(kernel: Composition) -> Windows:
     """The reads of a convolution."""
-    assert isinstance(of.reads, Windows)
-    return of.reads
+    assert isinstance(kernel.reads, Windows)
+    return kernel.reads

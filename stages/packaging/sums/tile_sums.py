@@ -41,17 +41,17 @@ class InScratch(Sums):
     """The function that calls the micro-kernel, with constants behind its pointers."""
 
     def include(self, bodies: Table) -> None:
-        """Have a function compute sums."""
-        self.inner = helped(self.of, self.of.reads.micro_kernel(bodies))
+        """Have a function beside the kernel compute sums."""
+        self.inner = helped(self.kernel, self.kernel.reads.micro_kernel(bodies))
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The calls of a tile."""
-        of, channels = self.of, self.of.reads.channels
-        operands = of.reads.operands_of(block, run, tile)
+        """Emit the calls of the micro-kernel for a tile."""
+        kernel, channels = self.kernel, self.kernel.reads.channels
+        operands = kernel.reads.operands_of(block, run, tile)
         with T.serial(0, BLOCK // channels) as part:
-            sums = T.address_of(of.scratch[part * channels])
+            sums = T.address_of(kernel.scratch[part * channels])
             reads = operands(part)
-            begin = of.bias_pointer(block * BLOCK + part * channels)
+            begin = kernel.bias_pointer(block * BLOCK + part * channels)
             T.evaluate(
                 T.call_extern("void", self.inner, *reads[:SUMS_AT], sums, *reads[SUMS_AT:], *begin)
             )
@@ -62,23 +62,23 @@ class InMatrixTiles(InScratch):
 
     uses_tiles = True
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        signature = of.composite.signature
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        signature = kernel.composite.signature
         self.unpacked_words = RING_BYTES // WORD_BYTES if signature.expands_weights else 0
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
+    def fits(cls, kernel: Composition) -> bool:
         """Whether the micro-kernel multiplies tiles."""
-        return of.reads.is_tiled
+        return kernel.reads.is_tiled
 
     def include(self, bodies: Table) -> None:
-        """The text that shapes registers, too."""
-        self.of.include(*bodies[self.of.composite.signature.name]["shaping"])
+        """Include the text that shapes registers, beside that of the sums."""
+        self.kernel.include(*bodies[self.kernel.composite.signature.name]["shaping"])
         super().include(bodies)
 
-    def around(self, work: Callable[[], None]) -> None:
-        """All work of a task, its thread's registers shaped for it."""
+    def emit_task(self, work: Callable[[], None]) -> None:
+        """Emit all work of a task, its thread's registers shaped for it."""
         T.evaluate(T.call_extern("void", TILES_BEGIN))
         work()
         T.evaluate(T.call_extern("void", TILES_END))
@@ -90,54 +90,57 @@ class InTileFunction(Sums):
     in_registers = True
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether the micro-kernel keeps them, of as many channels as can be finished alone."""
-        is_whole = of.reads.channels >= of.finisher.least_strip
-        return of.reads.keeps_sums and is_whole
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether the micro-kernel keeps sums in registers, of as many channels as can be finished
+        alone."""
+        is_whole = kernel.reads.channels >= kernel.finisher.least_strip
+        return kernel.reads.keeps_sums and is_whole
 
     @property
     def strip(self) -> int:
-        """Those of a call."""
-        return self.of.reads.channels
+        """Channels that one call of the micro-kernel sums up."""
+        return self.kernel.reads.channels
 
     @property
     def words(self) -> int:
-        """None in scratch."""
+        """Sums in scratch: none."""
         return 0
 
     def include(self, bodies: Table) -> None:
-        """What is called becomes a part of the tile."""
-        self.micro_kernel = self.of.reads.micro_kernel(bodies)
+        """Keep the micro-kernel, whose text becomes a part of the function of a tile."""
+        self.micro_kernel = self.kernel.reads.micro_kernel(bodies)
 
     def prepare(self) -> None:
-        """The function of a tile."""
-        of, symbol = self.of, f"tile_{self.of.symbol}"
+        """Make the function of a tile, as a helper of the kernel."""
+        kernel, symbol = self.kernel, f"tile_{self.kernel.symbol}"
         size = self.rows, self.strip
         function = tile_function(
-            symbol, self.micro_kernel, of.texts, size, self._declare, self._body
+            symbol, self.micro_kernel, kernel.texts, size, self._declare, self._body
         )
-        of.helpers = [Helper(symbol, function, {"tile": of.symbol})]
+        kernel.helpers = [Helper(symbol, function, {"tile": kernel.symbol})]
 
     def _declare(self) -> None:
-        self.of.declare_tensors()
-        self.of.reads.declare()
+        self.kernel.declare_tensors()
+        self.kernel.reads.declare()
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """Call it."""
-        of = self.of
-        tensors = [T.address_of(tensor[0]) for tensor in (*of.arguments.values(), *of.results)]
-        pointers = *tensors, *of.reads.passed()
-        T.evaluate(T.call_extern("void", f"tile_{of.symbol}", *pointers, block, run, tile))
+        """Call the function that computes a tile."""
+        kernel = self.kernel
+        tensors = [
+            T.address_of(tensor[0]) for tensor in (*kernel.arguments.values(), *kernel.results)
+        ]
+        pointers = *tensors, *kernel.reads.passed()
+        T.evaluate(T.call_extern("void", f"tile_{kernel.symbol}", *pointers, block, run, tile))
 
     def _body(self, block: Index, run: Index, tile: Index) -> None:
         """A tile, strip by strip; its sums are on the stack until LLVM takes them to registers."""
-        dtype = self.of.finisher.sums_dtype
+        dtype = self.kernel.finisher.sums_dtype
         with on_stack():
             sums = [T.alloc_buffer((BLOCK,), dtype) for _ in range(self.rows)]
             parts = BLOCK // self.strip
             with T.serial(0, parts) as part:
                 strip = T.bind(block * parts + part)
-                with T.If(strip * self.strip < self.of.finisher.outputs), T.Then():
+                with T.If(strip * self.strip < self.kernel.finisher.outputs), T.Then():
                     self._strip(block, part, strip, run, tile, sums)
 
     def _strip(
@@ -150,49 +153,58 @@ class InTileFunction(Sums):
         sums: Sequence[Buffer],
     ) -> None:
         """The sums of a tile's channels in a strip, and what follows."""
-        operands = self.of.reads.operands(block, part, run, tile)
-        begin = self.of.bias_pointer(strip * self.strip)
+        operands = self.kernel.reads.operands(block, part, run, tile)
+        begin = self.kernel.bias_pointer(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
         T.evaluate(T.call_extern("void", CALL_MICRO_KERNEL, *operands, *begin, *places))
-        self.of.finisher.together(lambda: self._finish_strip(strip, run, tile, sums))
+        self.kernel.finisher.emit_epilogues(lambda: self._finish_strip(strip, run, tile, sums))
 
     def _finish_strip(self, strip: Index, run: Index, tile: Index, sums: Sequence[Buffer]) -> None:
         """What follows the sums of a tile's channels in a strip, pixel by pixel."""
         for m, pixel in enumerate(sums):
             T.evaluate(T.call_extern("void", PAUSE))
-            with self.of.sums_in(pixel):  # its own, so that its sums are at 0
-                self.of.work.pixels(strip, run, tile, -m * BLOCK)(m)
+            with self.kernel.sums_in(pixel):  # its own, so that its sums are at 0
+                self.kernel.work.pixels(strip, run, tile, -m * BLOCK)(m)
 
 
 class InRegisters(InTileFunction):
-    """The same within the loop over tiles: of so few sums that what LLVM takes out of such a loop
-    has registers, too."""
+    """Sums in registers until they are results, within the loop over tiles: so few of them that
+    what LLVM takes out of such a loop has registers, too."""
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
+    def fits(cls, kernel: Composition) -> bool:
         """Whether sums take half of the registers at most."""
-        few = 2 * of.reads.rows * of.reads.channels <= of.isa.registers * of.isa.lanes
-        return super().fits(of) and few
+        few = (
+            2 * kernel.reads.rows * kernel.reads.channels <= kernel.isa.registers * kernel.isa.lanes
+        )
+        return super().fits(kernel) and few
 
     def prepare(self) -> None:
-        """The text of the micro-kernel."""
+        """Include the text of the micro-kernel."""
         text, declarations = micro_kernel_text(self.micro_kernel, self.rows, self.strip)
-        self.of.include(f"{text}\n{pause()}", declarations)
+        self.kernel.include(f"{text}\n{pause()}", declarations)
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """A tile where it is wanted."""
+        """Emit a tile within the loop, without a call."""
         self._body(block, run, tile)
+
+
+class NoSums(Sums):
+    """No sums: the finisher begins with what is stored."""
+
+    def start(self, block: Index, run: Index, tile: Index) -> None:
+        """Emit nothing."""
 
 
 class GatheredFloats(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Index, run: Index, tile: Index) -> None:
-        """The floats of a block's pixels."""
-        of = self.of
-        pixels = of.height * of.width
-        channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels
-        first = run * of.width + of.work.column_of(tile)
+        """Emit what copies the floats of a block's pixels into scratch."""
+        kernel = self.kernel
+        pixels = kernel.height * kernel.width
+        channels = prod(shape_of(kernel.composite.parameters[0].ty)) // pixels
+        first = run * kernel.width + kernel.work.column_of(tile)
         full, rest = divmod(channels, BLOCK)
         if not rest or not full:
             self._copy(block, first, rest or BLOCK, channels)
@@ -205,23 +217,23 @@ class GatheredFloats(Sums):
 
     def _copy(self, block: Index, pixel: Index, count: int, channels: int) -> None:
         """So many channels of neighbouring pixels."""
-        of = self.of
-        data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels
-        is_transposed = of.composite.transpose_of_input is not None
-        with T.serial(0, of.pixels) as neighbour, T.serial(0, count) as lane:
+        kernel = self.kernel
+        data, lanes = kernel.arguments[kernel.composite.parameters[0].name], BLOCK // kernel.pixels
+        is_transposed = kernel.composite.transpose_of_input is not None
+        with T.serial(0, kernel.pixels) as neighbour, T.serial(0, count) as lane:
             channel, place = block * BLOCK + lane, pixel + neighbour
             straight = place * channels + channel
-            transposed = channel * of.height * of.width + place
+            transposed = channel * kernel.height * kernel.width + place
             value = data[transposed if is_transposed else straight]
-            T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
+            T.buffer_store(kernel.scratch, value, [neighbour * lanes + lane])
 
 
-def helped(of: Composition, called: MicroKernelCall) -> str:
+def helped(kernel: Composition, called: MicroKernelCall) -> str:
     """The name of a function, made beside the kernel, that calls a micro-kernel with constants
     behind its pointers."""
     problem = {"name": called.name, "text": called.text, "strides": list(called.constants)}
     inner = f"sums_{digest_of(problem)}"
     numbers = [number for number in called.constants if number is not None]
     taken = called.text, called.pointers, numbers, int(called.preloads_bias)
-    of.helpers.append(Helper(inner, caller(inner, called.name, *taken), problem))
+    kernel.helpers.append(Helper(inner, caller(inner, called.name, *taken), problem))
     return inner

@@ -32,9 +32,9 @@ class WidenedWindows(Windows):
     place: Index = 0
 
     @classmethod
-    def fits(cls, of: Composition) -> bool:
-        """Whether the micro-kernel wants that."""
-        return of.composite.signature.is_widened
+    def fits(cls, kernel: Composition) -> bool:
+        """Whether the micro-kernel takes widened inputs."""
+        return kernel.composite.signature.is_widened
 
     @cached_property
     def lies(self) -> Layout:
@@ -45,12 +45,12 @@ class WidenedWindows(Windows):
 
     @property
     def widened_words(self) -> int:
-        """The windows of a tile."""
+        """Words of 32 bits of scratch for the windows of a tile."""
         return self.lies.size // 2
 
     @property
     def strides(self) -> tuple[int | None, ...]:
-        """Those of what is widened."""
+        """What micro-kernels are told of the windows: the strides of what is widened."""
         rows, words, *_, share, _, _ = super().strides
         wide = RowStrides(2 * self.lies.row)
         if self.reads:
@@ -58,28 +58,30 @@ class WidenedWindows(Windows):
         return rows, words, wide.row, 2 * self.lies.moved, 0, share, wide.per, wide.wrap
 
     def include(self) -> None:
-        """Include what widens."""
+        """Include the function that widens."""
         pixel_stride = super().strides[PIXEL_STRIDE]
         assert pixel_stride is not None
-        self.of.include(*widening_text(self.lies, self.row_strides, pixel_stride, self.of.isa))
+        self.kernel.include(
+            *widening_text(self.lies, self.row_strides, pixel_stride, self.kernel.isa)
+        )
 
     def declare(self) -> None:
-        """Declare what the function of a tile reads."""
+        """Declare `wide`, the widened inputs that the function of a tile reads."""
         self.buffer, self.place = T.arg("wide", T.Buffer((self.widened_words,), "int32")), 0
 
     def passed(self) -> list[Any]:
-        """A pointer to it."""
+        """A pointer to the widened inputs."""
         return [self._at(0)]
 
     def prepare(self, block: Index, run: Index, tile: Index) -> None:
         """Widen the windows of a tile, if they are not still there from the block before."""
-        of = self.of
-        self.buffer, self.place = of.scratch, of.widened_at
+        kernel = self.kernel
+        self.buffer, self.place = kernel.scratch, kernel.widened_at
         is_new: Any = True
-        if of.work.blocks_are_inner and of.work.tiles == 1:
-            is_new = tirx.any(block == 0, of.work.item == 0)
+        if kernel.work.blocks_are_inner and kernel.work.tiles == 1:
+            is_new = tirx.any(block == 0, kernel.work.item == 0)
         with T.If(is_new), T.Then():
-            pointers = super().pointer(of.work.window(run, tile)), self._at(0)
+            pointers = super().pointer(kernel.work.window(run, tile)), self._at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
     def pointer(self, window: Window, channel: Index = 0) -> Scalar:

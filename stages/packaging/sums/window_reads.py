@@ -17,7 +17,7 @@ from stages.kernels.packed_conv2d import WEIGHTS_RANK, reads_of, rows_of, stored
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.nodes import Index, Scalar
-from stages.packaging.sums.parts import Composition, Reads, Window
+from stages.packaging.sums.parts import Composition, InputReader, Window
 from stages.packaging.sums.tile_function import MicroKernelCall
 
 
@@ -38,13 +38,13 @@ class RowStrides:
         return RowStrides(pixel, columns, self.row - columns * pixel)
 
 
-class Windows(Reads):
+class Windows(InputReader):
     """Windows of images, or of rows of a matrix, as they lie."""
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        self.main = of.composite.main
-        self.signature = of.composite.signature
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        self.main = kernel.composite.main
+        self.signature = kernel.composite.signature
         self.rows, self.channels = self.signature.rows, self.signature.channels
         self.is_tiled, self.keeps_sums = (
             self.signature.is_tiled,
@@ -65,9 +65,9 @@ class Windows(Reads):
 
     @property
     def preloads_bias(self) -> bool:
-        """If the micro-kernel can preload the bias, and it is the same for all pixels."""
+        """Whether the micro-kernel can preload the bias, and it is the same for all pixels."""
         is_plain = attributes(self.main)["scale"] == 1 and shape_of(self.main.args[2].ty)[0] == 1
-        sums = self.of.sums
+        sums = self.kernel.sums
         return (sums.in_registers or sums.uses_tiles) and self.signature.preloads_bias and is_plain
 
     @property
@@ -96,7 +96,7 @@ class Windows(Reads):
         attrs, rows = attributes(self.main), self.row_strides
         if self.reads:
             rows = rows.by_pixels(self.pixel, attrs["window"][1])
-        distance = self.of.work.distance
+        distance = self.kernel.work.distance
         return (
             *rows_of(self.main, self.signature),
             rows.row,
@@ -114,10 +114,10 @@ class Windows(Reads):
         Nothing where a block is not finished before the next one's weights are read, or these are
         read but once, or have just been computed.
         """
-        work = self.of.work
+        work = self.kernel.work
         if self.signature.covers_layer or work.blocks_are_inner or self.has_computed_weights:
             return 0
-        return -(-self.signature.weight_bytes // work.calls_per_batch)
+        return -(-self.signature.weight_bytes // work.tiles_per_row_block)
 
     @property
     def prefetched(self) -> int:
@@ -136,35 +136,35 @@ class Windows(Reads):
 
     def operands(self, block: Index, part: Index, run: Index, tile: Index) -> tuple[Scalar, ...]:
         """Where data and weights begin, and the weights to fetch; what is told with a tile."""
-        window = self.of.work.window(run, tile)
+        window = self.kernel.work.window(run, tile)
         with T.If(part == 0), T.Then():
-            self.of.finisher.prefetch(block, window.pixel)
+            self.kernel.finisher.prefetch(block, window.pixel)
         return self.at(block, part, window)
 
     def operands_of(
         self, block: Index, run: Index, tile: Index
     ) -> Callable[[Any], tuple[Any, ...]]:
-        """The same, with what the epilogue will read fetched before."""
-        window = self.of.work.window(run, tile)
-        self.of.finisher.prefetch(block, window.pixel)
+        """The `operands` of each part of a block; what the epilogue will read is fetched before."""
+        window = self.kernel.work.window(run, tile)
+        self.kernel.finisher.prefetch(block, window.pixel)
         return lambda part: self.at(block, part, window)
 
     def at(self, block: Index, part: Index, window: Window) -> tuple[Scalar, ...]:
         """The pointers of a call, given the windows of its tile."""
-        of, weights = self.of, self.main.args[1]
+        kernel, weights = self.kernel, self.main.args[1]
         parts = BLOCK // self.channels
         size = prod(shape_of(weights.ty)[1 - WEIGHTS_RANK :])
         own = (block * parts + part) * size
         if self.has_computed_weights:
-            own += window.image * (of.blocks * parts * size)
+            own += window.image * (kernel.blocks * parts * size)
         output = (block * parts + part) * self.channels
         before = window.before
-        if of.work.calls_per_batch < of.work.calls:
-            before = tirx.truncmod(before, of.work.calls_per_batch)
+        if kernel.work.tiles_per_row_block < kernel.work.tiles_per_block:
+            before = tirx.truncmod(before, kernel.work.tiles_per_row_block)
         fetched = (block + 1) * parts * size + (before * parts + part) * self.prefetched
         first = self.pointer(window, self._first(output))
-        read = of.arguments[weights.name]
-        later = of.unpacked if of.sums.unpacked_words else T.address_of(read[fetched])
+        read = kernel.arguments[weights.name]
+        later = kernel.unpacked if kernel.sums.unpacked_words else T.address_of(read[fetched])
         told = () if window.pixel_stride is None else (window.pixel_stride,)
         return first, T.address_of(read[own]), later, *told
 
@@ -182,11 +182,11 @@ class Windows(Reads):
         row = stored_row(top, self.input_height, self.phases)
         position = row * self.input_width + left + window.first
         channels = shape_of(data.ty)[-1]
-        return T.address_of(self.of.arguments[data.name][position * channels + channel])
+        return T.address_of(self.kernel.arguments[data.name][position * channels + channel])
 
     def place_of(self, y: Index, x: Index) -> Index:
         """Where the window of a result begins, counted in the padded images."""
         down, right = attributes(self.main)["strides"]
-        image, line = self.of.image_row(y)
+        image, line = self.kernel.image_row(y)
         row = image * self.input_height + line * (down // self.phases)
         return row * self.input_width + x * right

@@ -23,7 +23,7 @@ from stages.kinds import Table
 from stages.nodes import Index
 from stages.packaging.emitting.addressing import call_on, divided
 from stages.packaging.emitting.winograd_text import sums_text
-from stages.packaging.sums.parts import Composition, Reads, Sums
+from stages.packaging.sums.parts import Composition, InputReader, Sums
 from stages.packaging.sums.tile_function import MicroKernelCall
 from stages.packaging.sums.tile_order import OutputRows
 from stages.packaging.sums.tile_sums import helped
@@ -34,18 +34,18 @@ GAP = ALIGNMENT // 4
 few sets of a cache."""
 
 
-class WinogradTiles(Reads):
+class WinogradTiles(InputReader):
     """Transformed tiles of an image, one product of all after the other."""
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        self.main, self.signature = of.composite.main, of.composite.signature
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        self.main, self.signature = kernel.composite.main, kernel.composite.signature
         attrs = attributes(self.main)
         self.inputs = inputs_of(self.main)
         self.words = self.inputs // self.signature.channels_per_word
         self.transform = transform_for(attrs["strides"], attrs["tile"])
-        self.down, self.across = map(self.transform.tiles_of, (of.height, of.width))
-        self.winograd_tiles = of.composite.images * self.down * self.across
+        self.down, self.across = map(self.transform.tiles_of, (kernel.height, kernel.width))
+        self.winograd_tiles = kernel.composite.images * self.down * self.across
         self.calls_a_run = calls_a_run(self.winograd_tiles, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
 
@@ -61,7 +61,7 @@ class WinogradTiles(Reads):
         Nothing where several runs read a block's, which are mostly in the L2 cache, and where
         one call reads a product's, in the order in which they come from memory by themselves.
         """
-        if self.of.work.runs > 1 or self.calls_a_run == 1:
+        if self.kernel.work.runs > 1 or self.calls_a_run == 1:
             return 0
         return -(-self.signature.channels * WORD_BYTES // self.calls_a_run)
 
@@ -86,20 +86,20 @@ class WinogradRuns(OutputRows):
     @property
     def runs(self) -> int:
         """Work items of a block: some tiles of the kernel."""
-        return tile_count(_winograd(self.of).winograd_tiles, self.of.reads.rows)
+        return tile_count(_winograd(self.kernel).winograd_tiles, self.kernel.reads.rows)
 
     @property
     def tiles(self) -> int:
-        """A work item is one."""
+        """Tiles of a work item: one."""
         return 1
 
 
 class WinogradSums(Sums):
     """Sums of products in scratch, of windows of 3x3 pixels on tiles of an image."""
 
-    def __init__(self, of: Composition) -> None:
-        super().__init__(of)
-        self.reads = _winograd(of)
+    def __init__(self, kernel: Composition) -> None:
+        super().__init__(kernel)
+        self.reads = _winograd(kernel)
         self.transform = self.reads.transform
         self.product = self.rows * BLOCK + GAP
 
@@ -110,45 +110,45 @@ class WinogradSums(Sums):
 
     @property
     def pixels_together(self) -> int:
-        """Those of one of Winograd's tiles."""
+        """Pixels that are finished together: those of one of Winograd's tiles."""
         return self.transform.outputs**2
 
     def include(self, bodies: Table) -> None:
-        """The micro-kernel and the transform."""
-        self.inner = helped(self.of, self.reads.micro_kernel(bodies))
-        lanes, is_float = self.of.isa.lanes, self.reads.signature.is_float
-        self.of.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
+        """Include the micro-kernel and the transform."""
+        self.inner = helped(self.kernel, self.reads.micro_kernel(bodies))
+        lanes, is_float = self.kernel.isa.lanes, self.reads.signature.is_float
+        self.kernel.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
     def tile(self, block: Index, run: Index, tile: Index) -> None:
-        """The products of some tiles, then their sums and what follows."""
+        """Emit the products of some tiles, then their sums and what follows."""
         del tile
-        of, reads = self.of, self.reads
+        kernel, reads = self.kernel, self.reads
         first = T.bind(tirx.min(run * self.rows, reads.winograd_tiles - self.rows))
         self._multiply(block, first)
         place = self.transform.products * self.product
         with T.serial(0, self.rows) as m:
-            with T.serial(0, BLOCK // of.isa.lanes) as part:
-                lane = part * of.isa.lanes
-                pointers = of.scratch[m * BLOCK + lane], of.scratch[place + lane]
+            with T.serial(0, BLOCK // kernel.isa.lanes) as part:
+                lane = part * kernel.isa.lanes
+                pointers = kernel.scratch[m * BLOCK + lane], kernel.scratch[place + lane]
                 call_on(SUMS, *pointers)
-            of.finisher.together(lambda: self._finish_square(block, first + m, place))
+            kernel.finisher.emit_epilogues(lambda: self._finish_square(block, first + m, place))
 
     def _finish_square(self, block: Index, number: Index, place: Index) -> None:
         """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
-        of, reads = self.of, self.reads
+        kernel, reads = self.kernel, self.reads
         row, x = divided(number, reads.across)
         image, y = divided(row, reads.down)
         outputs = self.transform.outputs
         with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
             line, column = y * outputs + down, x * outputs + right
-            with T.If(tirx.all(line < of.height, column < of.width)), T.Then():
-                of.finisher.pixel_number = down * outputs + right
-                sums = place + of.finisher.pixel_number * BLOCK
-                of.finisher.finish_pixel(block, image * of.height + line, column, sums)
+            with T.If(tirx.all(line < kernel.height, column < kernel.width)), T.Then():
+                kernel.finisher.pixel_number = down * outputs + right
+                sums = place + kernel.finisher.pixel_number * BLOCK
+                kernel.finisher.finish_pixel(block, image * kernel.height + line, column, sums)
 
     def _multiply(self, block: Index, first: Index) -> None:
         """The products of tiles from the `first` one on, int32 [products][rows][32]."""
-        of, reads, signature = self.of, self.reads, self.reads.signature
+        kernel, reads, signature = self.kernel, self.reads, self.reads.signature
         data, weights, _ = reads.main.args
         channels, parts = signature.channels, BLOCK // signature.channels
         size = prod(shape_of(weights.ty)[2:])
@@ -159,15 +159,15 @@ class WinogradSums(Sums):
                 offset = call * signature.rows
                 start = number * shape_of(data.ty)[1] + (first + offset) * reads.inputs
                 elements = (
-                    of.arguments[data.name][start],
-                    of.arguments[weights.name][own],
-                    of.scratch[number * self.product + offset * BLOCK + part * channels],
-                    of.arguments[weights.name][own + size + call * reads.prefetched],
+                    kernel.arguments[data.name][start],
+                    kernel.arguments[weights.name][own],
+                    kernel.scratch[number * self.product + offset * BLOCK + part * channels],
+                    kernel.arguments[weights.name][own + size + call * reads.prefetched],
                 )
                 call_on(self.inner, *elements)
 
 
-def _winograd(of: Composition) -> WinogradTiles:
+def _winograd(kernel: Composition) -> WinogradTiles:
     """The reads of a convolution by transformed products."""
-    assert isinstance(of.reads, WinogradTiles)
-    return of.reads
+    assert isinstance(kernel.reads, WinogradTiles)
+    return kernel.reads

@@ -15,12 +15,12 @@ from stages.graph import interpret
 from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.lowering import lower, row_of
 from stages.packaging.program.kernel_program import Call, Fallback, Program
 from stages.packaging.program_builder import program_of
-from stages.packaging.sums.composed_kernel import ComposedKernel, Parts
+from stages.packaging.sums.composed_kernel import ComposedKernel, PartChoices
 from tests.compiled import Library, Placed
 from tests.kept import kept
 from tests.stages.pipeline import stages
@@ -71,10 +71,10 @@ def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
 
 def compose(function: Any, schedule: Table, hardware: Hardware) -> ComposedKernel:
     """The parts that a composite's kernel is made of."""
-    layer = Layer(function, schedule, hardware)
-    by = row_of(layer).by
-    assert isinstance(by, Parts)
-    return ComposedKernel(layer, "k", by)
+    layer = LoweringInput(function, schedule, hardware)
+    how = row_of(layer).lowering
+    assert isinstance(how, PartChoices)
+    return ComposedKernel(layer, "k", how)
 
 
 class Executor:
@@ -94,7 +94,7 @@ class Executor:
         found = runs[0]
         if program.images > 1:
             found = {key: np.concatenate([run[key] for run in runs]) for key in found}
-        if program.together:
+        if program.batch_call_count:
             collected = {key: value for key, value in found.items() if key[1] in program.collected}
             found |= self._run(program.calls_per_batch, collected, tasks)
         return {spec.name: found["output", spec.name] for spec in program.outputs}

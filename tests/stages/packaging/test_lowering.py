@@ -10,7 +10,7 @@ from hw.profile import Hardware
 from stages import scheduling
 from stages.graph.bindings import calls_of
 from stages.kinds import Model
-from stages.packaging.emitting.composite import Layer
+from stages.packaging.emitting.composite import LoweringInput
 from stages.packaging.lowering import TABLE, described
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.integer_net import Net
@@ -29,7 +29,7 @@ def lowered(packed: Model, hardware: Hardware) -> Iterator[dict[str, str]]:
     schedules = scheduling.run(model=packed, hardware=hardware, choices={})
     for binding, function in calls_of(packed):
         schedule = schedules[str(binding.value.op.name_hint)]
-        yield described(Layer(function, schedule, hardware))
+        yield described(LoweringInput(function, schedule, hardware))
 
 
 def quantized() -> Model:
@@ -116,4 +116,4 @@ def test_the_row_that_a_layer_takes(kind: str) -> None:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    assert len({row.layer for row in TABLE}) == len(TABLE)
+    assert len({row.title for row in TABLE}) == len(TABLE)

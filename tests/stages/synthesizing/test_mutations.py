@@ -119,7 +119,7 @@ def is_right(signature: KernelSignature, body: Body, isa: Isa) -> bool:
     plan = signature.plan
     assert plan is not None
     a, w, inputs = operands(plan, isa.lanes, signature.step)
-    zeros = {f"c0.{n}": _zero(body.counter(n)) for n in range(body.together)}
+    zeros = {f"c0.{n}": _zero(body.counter(n)) for n in range(body.registers_per_flush)}
     totals = np.zeros((TRIALS, isa.lanes), np.int64)
     counters = zeros
     for one in body.passes:

@@ -101,7 +101,7 @@ def test_what_is_collected_outlasts_the_buffers_of_single_images(
         inputs=(TensorSpec("x", "uint8", (3, 100)),),
         buffers={**one.buffers, collected: 3 * 960},
         images=3,
-        together=together,
+        batch_call_count=together,
     )
     arena = plan(program)
     first = arena.offsets["buffer", collected]

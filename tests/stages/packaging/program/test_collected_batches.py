@@ -45,5 +45,5 @@ def test_images_that_are_collected_anywhere_give_the_same(
     given = np.random.default_rng(0).integers(0, 256, (BATCH, 3, 16, 16)).astype(np.float32) / 256
     packed, program = assert_exact(block(), {"data": given}, hardware)
     assert images_of(packed) == program.images == BATCH
-    assert len(program.calls) > program.together > 0
+    assert len(program.calls) > program.batch_call_count > 0
     assert program.collected

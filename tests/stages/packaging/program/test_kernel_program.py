@@ -75,7 +75,7 @@ OF_TWO: dict[str, Any] = {
     "outputs": (TensorSpec("y", "float32", (2, 2)),),
     "buffers": {"b": 128},
     "images": 2,
-    "together": 1,
+    "batch_call_count": 1,
 }
 
 
@@ -94,7 +94,7 @@ def test_calls_that_are_run_once_find_all_images() -> None:
         ({"buffers": {"b": 64}}, "buffer 'b' of 2 images has 64 bytes"),
         ({"inputs": (TensorSpec("x", "uint8", (4,)),)}, "input 'x' is not of 2 images"),
         (
-            {"together": 0, "outputs": (TensorSpec("y", "float32", (1, 4)),)},
+            {"batch_call_count": 0, "outputs": (TensorSpec("y", "float32", (1, 4)),)},
             "output 'y' is not of 2 images",
         ),
         (

@@ -130,7 +130,7 @@ def with_a_last_call_for_all() -> Program:
         buffers={"b": 3 * 4 * 1008, "c": 3 * 4 * 1008},
         calls=(*calls, replace(last, symbol="add_all", max_tasks=7)),
         objects=make_program(X86_64, source=KERNELS + ADD_ALL).objects,
-        together=1,
+        batch_call_count=1,
     )
 
 

@@ -76,6 +76,7 @@ def test_threads_have_arenas_of_their_own_while_there_are_images(
     assert sizes == [planned.size(threads) for threads in (1, 2, 3, 4, 5)]
     several, shared = sizes[2] - sizes[1], sizes[4] - sizes[3]
     assert several >= shared >= 65536  # its scratch
-    if not program_of_batch.together:  # else there is room where the last call has its output
+    # Otherwise there is room where the last call has its output.
+    if not program_of_batch.batch_call_count:
         assert sizes[1] - sizes[0] == several > shared
         assert sizes[3] < sizes[2] + several

@@ -163,7 +163,7 @@ def test_images_of_a_batch_are_told_apart(
         found = defaultdict(set)
         for span in spans:
             found[int(span["layer"])].add(int(span["picture"]))
-        last = {-1} if made.together else {0, 1, 2}
+        last = {-1} if made.batch_call_count else {0, 1, 2}
         assert dict(found) == {0: {0, 1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}, 3: last}
         assert len(spans) <= armed.most
         if threads <= 3:  # an image is one thread's alone

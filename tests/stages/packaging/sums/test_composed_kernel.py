@@ -137,11 +137,11 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
         made = compose(function, {**SCHEDULE, "order": order}, AVX512VNNI)
         assert isinstance(made.reads, Windows)
         weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
-        fetched = made.work.calls * made.reads.prefetched
+        fetched = made.work.tiles_per_block * made.reads.prefetched
         if order == "blocks_inner":
             assert fetched == 0
         else:
-            assert weights <= fetched < weights + made.work.calls * max(1, weights // 8)
+            assert weights <= fetched < weights + made.work.tiles_per_block * max(1, weights // 8)
         kernel = made.kernel(bodies)
         functions = kernel.function, *(helper.function for helper in kernel.helpers)
         assert sum(prefetches(listing(function, AVX512VNNI)) for function in functions) >= 3
@@ -161,7 +161,7 @@ def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     words = 9 * channels // 32
     each = prefetches(listing(made.helpers[0].function, AVX512VNNI))
     assert each == -(-signature.words // SHARES)
-    assert made.work.calls * each * (words // signature.words) * 64 >= words * 32 * 4
+    assert made.work.tiles_per_block * each * (words // signature.words) * 64 >= words * 32 * 4
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def numbering(grid: TaskGrid, together: int) -> PrimFunc:
             T.buffer_store(count, count[0] + 1, [0])
             T.buffer_store(order, count[0], [block * grid.runs + run])
 
-        with grid.part(task, tasks) as part:
-            part.each(together, item)
+        with grid.share(task, tasks) as share:
+            share.each(together, item)
     return builder.get()
 
 
@@ -197,10 +197,12 @@ def test_the_calls_of_a_row_block_fetch_the_next_block_s_weights(rows: int | Non
     weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
     work, reads = made.work, made.reads
     assert isinstance(reads, Windows)
-    fetched = work.calls_per_batch * reads.prefetched
-    assert weights <= fetched < weights + work.calls_per_batch * max(1, weights // 8)
-    assert work.calls_per_batch == (work.calls if rows is None else work.runs_together * work.tiles)
-    assert rows is None or work.calls_per_batch < work.calls
+    fetched = work.tiles_per_row_block * reads.prefetched
+    assert weights <= fetched < weights + work.tiles_per_row_block * max(1, weights // 8)
+    assert work.tiles_per_row_block == (
+        work.tiles_per_block if rows is None else work.runs_per_row_block * work.tiles
+    )
+    assert rows is None or work.tiles_per_row_block < work.tiles_per_block
 
 
 def test_a_limit_of_tasks_is_the_most_that_threads_share() -> None:

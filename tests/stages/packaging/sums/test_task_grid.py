@@ -27,10 +27,10 @@ def marking(grid: TaskGrid) -> PrimFunc:
         T.func_attr({"global_symbol": "mark"})
         times = T.arg("times", T.Buffer((grid.items,), "int32"))
         task, tasks = (T.arg(name, T.int32()) for name in ("task", "tasks"))
-        with grid.part(task, tasks) as part, T.serial(0, part.count) as number:
-            begin, end = part.runs_of(number)
+        with grid.share(task, tasks) as share, T.serial(0, share.count) as number:
+            begin, end = share.runs_of(number)
             with T.serial(0, end - begin) as index:
-                item = T.bind((part.first + number) * grid.runs + begin + index)
+                item = T.bind((share.first + number) * grid.runs + begin + index)
                 T.buffer_store(times, times[item] + 1, [item])
     return builder.get()
 
@@ -61,15 +61,15 @@ def test_every_item_is_one_task_s(blocks: int, runs: int, cost_ratio: float) -> 
     grid = TaskGrid(blocks, runs, cost_ratio, each=2)
     shared = Shared(grid)
     for tasks in {min(tasks, grid.items) for tasks in (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)}:
-        parts = shared.items(tasks)
-        together = sorted(item for part in parts for item in part)
+        shares = shared.items(tasks)
+        together = sorted(item for share in shares for item in share)
         assert together == list(product(range(blocks), range(runs))), tasks
-        sizes = [len(part) for part in parts]
+        sizes = [len(share) for share in shares]
         assert max(sizes) - min(sizes) <= 1, tasks
 
 
-def blocks_of(part: Items) -> int:
-    return len({block for block, _ in part})
+def blocks_of(share: Items) -> int:
+    return len({block for block, _ in share})
 
 
 def test_what_weighs_more_is_read_by_fewer() -> None:
@@ -78,19 +78,19 @@ def test_what_weighs_more_is_read_by_fewer() -> None:
         Shared(TaskGrid(8, 28, cost_ratio, each=2)) for cost_ratio in (0.1, 1.0, MANY)
     )
     for threads in (2, 4):
-        assert all(blocks_of(part) == 8 for part in light.items(2 * threads))
-        assert all(blocks_of(part) <= 8 // threads for part in heavy.items(2 * threads))
+        assert all(blocks_of(share) == 8 for share in light.items(2 * threads))
+        assert all(blocks_of(share) <= 8 // threads for share in heavy.items(2 * threads))
     # Of four threads two read the same weights, and two the same positions.
-    assert [blocks_of(part) for part in even.items(2 * 4)] == [4] * 8
+    assert [blocks_of(share) for share in even.items(2 * 4)] == [4] * 8
 
 
 def test_many_threads_have_no_run_for_each() -> None:
     """Blocks are in groups then, however little weights weigh, and else in slices."""
     skip_unless_runnable(SSE2)
     for blocks in (8, 7):
-        parts = Shared(TaskGrid(blocks, 4, 0.01, each=2)).items(8)
-        assert max(map(blocks_of, parts)) <= 4
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        shares = Shared(TaskGrid(blocks, 4, 0.01, each=2)).items(8)
+        assert max(map(blocks_of, shares)) <= 4
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize(

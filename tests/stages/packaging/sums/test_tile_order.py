@@ -86,7 +86,7 @@ def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
     assert joined
     for work in joined:
         assert isinstance(work, JoinedRows)
-        rows, positions = work.of.sums.rows, work.line.positions
+        rows, positions = work.kernel.sums.rows, work.line.positions
         firsts = [min(n * rows, positions - rows) for n in range(work.runs)]
         assert firsts[0] == 0 and firsts[-1] + rows == positions
         assert all(later - earlier <= rows for earlier, later in pairwise(firsts))
