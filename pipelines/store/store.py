@@ -68,11 +68,12 @@ class Store:
         """
         folder = self.folder(stage, key)
         try:
-            manifest = parse((folder / "manifest.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            if folder.exists():
-                raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
-            return None
+            data = _manifest_bytes(folder)
+            if data is None:
+                return None
+            manifest = parse(data)
+        except FileNotFoundError:
+            raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
         except (ValueError, OSError) as error:
             raise DamagedError(f"{self._name(folder)}: its manifest is unreadable") from error
         if (manifest.stage, manifest.key) != (stage, key):
@@ -268,3 +269,17 @@ class Store:
         except (DamagedError, ValueError, OSError):
             return False
         return True
+
+
+def _manifest_bytes(folder: Path) -> bytes | None:
+    """The manifest in an artifact's folder; None if there is no folder, FileNotFoundError if there
+    is one without it.
+
+    Another build may move the folder into place just after it was not found: then it is read.
+    """
+    for _ in range(2):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (folder / "manifest.json").read_bytes()
+        if not folder.exists():
+            return None
+    raise FileNotFoundError(folder)

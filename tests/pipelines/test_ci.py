@@ -38,7 +38,7 @@ def test_it_goes_on_after_a_fault(clone: Clone) -> None:
         ["ci/broken", "rpi3", "failed"],
         ["ci/fine", "rpi3", "built"],
         ["ci/unread", "-", "failed"],
-    ]
+    ], out
     assert "FAULT: legalizing: conv2: no 8-bit kernel" in lines[2]
     assert "2 golden samples exact, in a test" in lines[3]
     assert "FAULT: recipes/ci/unread.yaml:2:1: hardwear: " in lines[4]

@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -74,6 +75,13 @@ def test_two_stores_hold_the_same_bytes(tmp_path: Path) -> None:
 def test_an_absent_artifact_is_no_error(artifacts: Store) -> None:
     assert artifacts.manifest("importing", KEY) is None
     assert not artifacts.has("importing", KEY)
+
+
+def test_an_artifact_that_was_not_there_a_moment_ago_is_no_damage(artifacts: Store) -> None:
+    manifest = commit(artifacts)
+    data = (artifacts.folder("importing", KEY) / "manifest.json").read_bytes()
+    with mock.patch.object(Path, "read_bytes", side_effect=[FileNotFoundError(), data]):
+        assert artifacts.manifest("importing", KEY) == manifest
 
 
 @pytest.mark.parametrize("harm", [broken_manifest, emptied, Path.unlink])
