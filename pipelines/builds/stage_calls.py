@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.builds.plan import Step
 from pipelines.errors import UserError
 from pipelines.store import keys
 from pipelines.store.items import Memo
-
-if TYPE_CHECKING:
-    pass
 
 
 def call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:

@@ -10,14 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipelines.store import atomic
-
-if TYPE_CHECKING:
-    # NumPy takes a good part of the second that `doit list` may take.
-    pass
-
 
 _GRACE_SECONDS = 600
 _IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
